@@ -1,0 +1,19 @@
+"""Right-sized batches for a PyTorch training script, in three lines.
+
+    import evenstep.torch as evenstep
+    sampler = evenstep.BalancedBatchSampler(dataset, global_batch_size=1024, seed=0)
+    loader  = DataLoader(dataset, batch_sampler=sampler, num_workers=4)
+    model   = evenstep.balance(DistributedDataParallel(model), sampler)
+
+Each file holds one idea: ``sampler`` who gets which samples, ``schedule`` which batch sizes hold at which step,
+``weight`` what each rank's gradient counts for, ``stopwatch`` how long a rank computed, ``exchange`` what the ranks
+tell each other, ``core`` the stream to the core, ``balance`` the step loop that joins them.
+"""
+
+from evenstep.torch.balance import balance
+from evenstep.torch.lifeline import end_with_agent
+from evenstep.torch.sampler import BalancedBatchSampler
+
+__all__ = ["BalancedBatchSampler", "balance"]
+
+end_with_agent()

@@ -1,0 +1,350 @@
+"""The step loop: measure, tell, learn, weigh.
+
+draw n samples -> forward, backward -> weighted all-reduce -> optimizer
+     ^                    | compute time
+     | allocation         v
+exchange among the ranks (in the background) <-> rank 0 <-> the core
+"""
+
+import itertools
+import logging
+import os
+import platform
+import socket
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.autograd.graph import register_multi_grad_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from evenstep.torch.exchange import Exchange, Parcel, Row, new_group
+from evenstep.torch.sampler import BalancedBatchSampler, Ticket
+from evenstep.torch.schedule import Learned
+from evenstep.torch.stopwatch import CudaClock, HostClock, Stopwatch
+from evenstep.torch.weight import Weight, rows, weighted
+
+_log = logging.getLogger("evenstep")
+_jobs = itertools.count()
+
+Model = TypeVar("Model", bound=nn.Module)
+Count = Callable[..., int | torch.Tensor]
+
+
+def balance(model: Model, sampler: BalancedBatchSampler, *, count: Count | None = None) -> Model:
+    """Keep the ranks that train `model` in step, and return `model`.
+
+    Call it after the model is wrapped (DistributedDataParallel, torch.compile). From then on each gradient counts for
+    the samples that its rank processed, so it equals that of one process on the whole batch, for losses that are means
+    over samples. Compute times are measured, and under `torchrun --rdzv-backend=evenstep` the sampler's batch sizes
+    follow them. The model's own communication hook stays free.
+
+    Where the loss averages over something else than the rows of the batch (tokens, rows that the collate keeps),
+    `count` gets what the model's forward gets and returns how many terms the loss averages over, a number or a tensor.
+
+    One backward per batch ends a step. Raises TypeError or ValueError, naming the argument, on anything else than a
+    module and a sampler that balances no model yet.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: {type(model).__name__} is not a torch.nn.Module")
+    if not isinstance(sampler, BalancedBatchSampler):
+        raise TypeError(f"sampler: {type(sampler).__name__} is not a BalancedBatchSampler")
+    if count is not None and not callable(count):
+        raise TypeError(f"count: {type(count).__name__} is not callable; give a function of what forward gets")
+    if sampler.balanced:
+        raise ValueError("sampler: it balances a model already; give each model a sampler of its own")
+    sampler.balanced = True
+    _Loop(model, sampler, count)
+    return model
+
+
+class _Loop:
+    """One model's step loop, driven by its hooks."""
+
+    def __init__(self, model: nn.Module, sampler: BalancedBatchSampler, count: Count | None) -> None:
+        self._model = model
+        self._sampler = sampler
+        self._count = count
+        self._replicas = [m for m in model.modules() if isinstance(m, DistributedDataParallel)]
+        inner = self._replicas[0].module if self._replicas else model
+        self._parameters = [p for p in inner.parameters() if p.requires_grad]
+        if not self._parameters:
+            raise ValueError("model: it has no parameter that requires a gradient")
+        self._ticket: Ticket | None = None  # of the batch between its first forward and its last gradient
+        self._weight: Callable[[], Weight] | None = None  # of the forward under way
+        self._reduces = True  # the backward to come ends with the all-reduce
+        self._peers: _Peers | None = None
+        self._warned = False
+        device = self._parameters[0].device
+        self._stopwatch = Stopwatch(CudaClock() if device.type == "cuda" else HostClock())
+        self._started = False
+
+        # Dynamo must step over the hooks: a clock or a collective inside a compiled graph would break it.
+        untraced: Callable[[Any], Any] = torch.compiler.disable  # type: ignore[no-untyped-call, unused-ignore]
+        model.register_forward_pre_hook(untraced(self._before_forward), with_kwargs=True)
+        model.register_forward_hook(untraced(self._after_forward))
+        inner.register_forward_pre_hook(untraced(self._before_inner_forward))
+        register_multi_grad_hook(self._parameters, self._last_gradient)
+
+    def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._weight = None
+        if not (module.training and torch.is_grad_enabled()):
+            return
+        ticket = self._sampler.take()
+        if ticket is None:
+            return
+        if not self._started:
+            self._start()
+        self._stopwatch.forward()
+        self._ticket = ticket
+        self._reduces = all(replica.require_backward_grad_sync for replica in self._replicas)
+        if self._peers is None:
+            return
+        self._peers.tell_core()
+        if self._count is not None:
+            self._weight = self._peers.weigh(0 if ticket.weight == 0 else self._count(*args, **kwargs))
+            return
+        weight = self._peers.world * ticket.weight / ticket.total
+        self._weight = lambda: weight
+        self._check_rows(rows(args, kwargs), ticket)
+
+    def _before_inner_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if self._ticket is not None:
+            self._stopwatch.inner_forward()
+
+    def _after_forward(self, module: nn.Module, args: tuple[Any, ...], outputs: Any) -> Any:
+        weight, self._weight = self._weight, None
+        return outputs if weight is None else weighted(outputs, weight)
+
+    def _last_gradient(self, grads: Sequence[torch.Tensor | None]) -> None:
+        ticket, self._ticket = self._ticket, None
+        if ticket is None:
+            return
+        self._stopwatch.last_gradient(ticket.rows)
+        if self._peers is not None and self._reduces:
+            self._peers.exchange(ticket.step)
+        self._sampler.finish()
+        # DDP queues its wait for the all-reduce while the hooks run; a callback queued by a callback comes after it.
+        queue = torch.autograd.Variable._execution_engine.queue_callback
+        queue(lambda: queue(self._stopwatch.released))
+
+    def _start(self) -> None:
+        """Meet the other ranks; all of them get here at the same forward."""
+        self._started = True
+        if not (dist.is_available() and dist.is_initialized()):
+            if self._sampler.world > 1:
+                _log.warning("evenstep: no process group: gradients are not weighted, batch sizes stay equal")
+            return
+        if self._sampler.world != dist.get_world_size():
+            raise RuntimeError(
+                f"evenstep: the first batch was drawn for {self._sampler.world} workers, the process group has "
+                f"{dist.get_world_size()}; call init_process_group before the first batch is drawn"
+            )
+        if self._sampler.world > 1:
+            self._peers = _Peers(self._model, self._replicas, self._sampler, self._stopwatch, self._count is not None)
+
+    def _check_rows(self, found: int | None, ticket: Ticket) -> None:
+        if found in (None, ticket.rows) or self._warned:
+            return
+        self._warned = True
+        _log.warning(
+            "evenstep: rank %d: the model got %d rows where the sampler handed out %d; its gradient counts for %d. "
+            "If the loss averages over the rows that the model gets, give balance(..., count=) a function of them",
+            self._sampler.rank,
+            found,
+            ticket.rows,
+            ticket.weight,
+        )
+
+
+@dataclass(frozen=True)
+class _Introduction:
+    """What each rank tells the others once, before the first exchange."""
+
+    settings: dict[str, Any]  # these must agree
+    obstacle: str | None  # why this rank's compute time cannot be measured
+    core: str | None
+    node: str
+    device: str
+    memory_bytes: int
+
+
+class _Peers:
+    """The other ranks of the job, and on rank 0 the core."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        replicas: Sequence[DistributedDataParallel],
+        sampler: BalancedBatchSampler,
+        stopwatch: Stopwatch,
+        counts: bool,
+    ) -> None:
+        self.world = sampler.world
+        self._sampler = sampler
+        self._schedule = sampler.schedule
+        self._stopwatch = stopwatch
+        self._group = new_group()
+        self._parcel = Parcel(self.world)
+        self._parts: list[tuple[int, Sequence[int]]] = []  # of the allocation that rank 0 is sending
+        self._sent = self._schedule.sizes(self._schedule.consumed)
+        self._unreported: list[tuple[int, Exchange]] = []
+        self._core: Any = None
+        introductions = self._introduce(model, replicas, counts)
+        obstacle = _obstacle(introductions)
+        self.balancing = obstacle is None
+        if sampler.rank == 0:
+            _warn_of(model, obstacle)
+            if self.balancing:
+                self._core = self._open(introductions)
+        # The group of the exchanges has one kind of operation, so the counts have their own.
+        self._count_group = new_group(next(model.parameters()).device.type) if counts else None
+
+    def weigh(self, terms: int | torch.Tensor) -> Callable[[], Weight]:
+        """Give the weight of a forward whose loss averages over `terms`; the sum over all ranks is on its way."""
+        mine = torch.as_tensor(terms).detach().to(torch.float64)
+        total = mine.clone()
+        work = dist.all_reduce(total, group=self._count_group, async_op=True)
+        assert work is not None
+
+        def weight() -> Weight:
+            begun = time.perf_counter()
+            work.wait()
+            self._stopwatch.blocked(time.perf_counter() - begun)
+            return self.world * mine / total
+
+        return weight
+
+    def exchange(self, step: int) -> None:
+        """Issue the exchange of `step`."""
+        if not self.balancing:
+            return
+        part, sizes = self._next_part()
+        samples, seconds = self._stopwatch.read()
+        exchange = Exchange(self._group, Row(self._schedule.depth, samples, seconds), part, sizes)
+        if self._core is not None:
+            self._unreported.append((step, exchange))
+
+        def wait() -> Learned:
+            begun = time.perf_counter()
+            rows = exchange.rows()
+            self._stopwatch.blocked(time.perf_counter() - begun)
+            return Learned(max(row.depth for row in rows), self._parcel.receive(*exchange.part()))
+
+        self._schedule.issue(wait)
+
+    def tell_core(self) -> None:
+        """Report the exchanges that are complete; on rank 0."""
+        while self._unreported and self._unreported[0][1].done():
+            step, exchange = self._unreported.pop(0)
+            self._core.report(step, self._schedule.drawn, exchange.rows())
+
+    def _next_part(self) -> tuple[int, Sequence[int]]:
+        if self._core is not None and not self._parts:
+            sizes = self._core.newest()
+            if sizes is not None and sizes != self._sent:
+                self._sent = sizes
+                self._parts = self._parcel.cut(sizes)
+        return self._parts.pop(0) if self._parts else (0, ())
+
+    def _introduce(
+        self, model: nn.Module, replicas: Sequence[DistributedDataParallel], counts: bool
+    ) -> list[_Introduction]:
+        sampler = self._sampler
+        node, device, memory_bytes = _device(next(model.parameters()).device)
+        settings = {
+            "global_batch_size": sampler.global_batch_size,
+            "seed": sampler.seed,
+            "shuffle": sampler.shuffle,
+            "drop_last": sampler.drop_last,
+            "dataset size": sampler.dataset_size,
+            "epoch": sampler.epoch,
+            "EVENSTEP_BATCH_SIZES": self._sent,
+            "count": "given" if counts else "not given",
+        }
+        core = os.environ.get("EVENSTEP_ADDR") or None
+        mine = _Introduction(settings, _unmeasurable(model, replicas), core, node, device, memory_bytes)
+        everyone: list[_Introduction] = [mine] * self.world
+        dist.all_gather_object(everyone, mine, group=self._group)
+        for rank, other in enumerate(everyone):
+            for name, value in settings.items():
+                if other.settings[name] != value:
+                    raise ValueError(
+                        f"{name}: rank {rank} has {other.settings[name]!r}, rank {sampler.rank} has {value!r}; "
+                        "give the same on all ranks"
+                    )
+        return everyone
+
+    def _open(self, introductions: Sequence[_Introduction]) -> Any:
+        from evenstep.torch.core import Core
+        from evenstep.v1 import balancer_pb2 as wire
+
+        # Fewer than two rows break batch statistics and recompile a compiled model.
+        least = 2 if self._sampler.global_batch_size >= 2 * self.world else 1
+        job = os.environ.get("EVENSTEP_JOB") or f"job-{uuid.uuid4().hex}"
+        opening = wire.Open(
+            job=f"{job}/{next(_jobs)}",
+            global_batch=self._sampler.global_batch_size,
+            workers=[
+                wire.Worker(
+                    node=who.node,
+                    device_type=who.device,
+                    device_memory_bytes=who.memory_bytes,
+                    min_batch_size=least,
+                )
+                for who in introductions
+            ],
+            policy=os.environ.get("EVENSTEP_POLICY", ""),
+            workload=os.environ.get("EVENSTEP_WORKLOAD", ""),
+        )
+        return Core(introductions[0].core or "", opening, lambda: self._sent)
+
+
+def _obstacle(introductions: Sequence[_Introduction]) -> str | None:
+    """Say why batch sizes stay as they are, if they do."""
+    if introductions[0].core is None:
+        return (
+            "no core. Start with torchrun --rdzv-backend=evenstep (torchrun's --standalone overwrites the backend), "
+            "or name a core in EVENSTEP_ADDR"
+        )
+    for rank, who in enumerate(introductions):
+        if who.obstacle is not None:
+            return f"rank {rank}: {who.obstacle}"
+    return None
+
+
+def _unmeasurable(model: nn.Module, replicas: Sequence[DistributedDataParallel]) -> str | None:
+    """Say why the compute time of a rank cannot be told from its wait for the others, if so."""
+    kinds = {base.__name__ for module in model.modules() for base in type(module).__mro__}
+    if kinds & {"FSDPModule", "FullyShardedDataParallel"}:
+        return "the model is sharded by FSDP, whose forward and backward wait for the other ranks"
+    if "SyncBatchNorm" in kinds:
+        return "SyncBatchNorm waits for the other ranks inside forward and backward"
+    if len(replicas) != 1:
+        return f"the model holds {len(replicas)} DistributedDataParallel modules instead of one"
+    return None
+
+
+def _warn_of(model: nn.Module, obstacle: str | None) -> None:
+    if obstacle is not None:
+        _log.warning("evenstep: batch sizes stay as they are: %s", obstacle)
+    per_rank = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    if any(isinstance(module, per_rank) for module in model.modules()):
+        _log.warning(
+            "evenstep: the model has BatchNorm, whose statistics are each rank's own: with uneven batches they differ "
+            "from those of equal ones"
+        )
+
+
+def _device(device: torch.device) -> tuple[str, str, int]:
+    """Give (node, device type, device memory in bytes, 0 if not known)."""
+    node = socket.gethostname()
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return node, properties.name, properties.total_memory
+    return node, platform.processor() or platform.machine(), 0

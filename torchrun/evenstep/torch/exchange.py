@@ -1,0 +1,86 @@
+"""What the ranks tell each other at the end of a step, off the critical path.
+
+One asynchronous all-gather of a fixed-size row per rank on a gloo group of its own. One kind of operation, one size,
+one place that issues it: gloo aborts a process where two ranks issue operations of different sizes in another order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+# The row: the first fields are every rank's own, the rest is rank 0's part of the newest allocation.
+_DEPTH, _SAMPLES, _SECONDS, _PART = range(4)
+# An allocation travels in parts of this many sizes, so that a row stays small with a thousand ranks.
+PART_SIZES = 64
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rank's news: its look-ahead in steps, samples and compute seconds of its newest measured steps or zeros."""
+
+    depth: int
+    samples: float
+    seconds: float
+
+
+class Exchange:
+    """An exchange under way."""
+
+    def __init__(self, group: dist.ProcessGroup, row: Row, part: int, sizes: Sequence[int]) -> None:
+        """Issue it. `part` says which part of an allocation `sizes` is, from 1; 0 is none. Rank 0's alone is read."""
+        mine = torch.zeros(_PART + 1 + PART_SIZES, dtype=torch.float64)
+        mine[_DEPTH], mine[_SAMPLES], mine[_SECONDS], mine[_PART] = row.depth, row.samples, row.seconds, part
+        mine[_PART + 1 : _PART + 1 + len(sizes)] = torch.tensor(sizes, dtype=torch.float64)
+        self._rows = [torch.empty_like(mine) for _ in range(group.size())]
+        self._work = dist.all_gather(self._rows, mine, group=group, async_op=True)
+
+    def done(self) -> bool:
+        """Say whether the rows of all ranks are here."""
+        return bool(self._work.is_completed())
+
+    def rows(self) -> list[Row]:
+        """Wait for the rows of all ranks. Raises RuntimeError where a rank is gone."""
+        self._work.wait()
+        return [Row(int(r[_DEPTH]), float(r[_SAMPLES]), float(r[_SECONDS])) for r in self._rows]
+
+    def part(self) -> tuple[int, list[int]]:
+        """Give rank 0's part of an allocation as (part, sizes), padded to PART_SIZES; part 0 is none."""
+        self._work.wait()
+        first = self._rows[0]
+        return int(first[_PART]), [int(size) for size in first[_PART + 1 :]]
+
+
+class Parcel:
+    """An allocation cut into parts, and put together again."""
+
+    def __init__(self, world: int) -> None:
+        """For allocations over `world` ranks."""
+        self._world = world
+        self._received: list[int] = []
+
+    def cut(self, sizes: Sequence[int]) -> list[tuple[int, Sequence[int]]]:
+        """Give the parts of an allocation, numbered from 1."""
+        return [(1 + at // PART_SIZES, sizes[at : at + PART_SIZES]) for at in range(0, self._world, PART_SIZES)]
+
+    def receive(self, part: int, sizes: list[int]) -> tuple[int, ...] | None:
+        """Take the next part; give the allocation once it is whole."""
+        if part == 0:
+            return None
+        if part == 1:
+            self._received = []
+        self._received += sizes
+        return tuple(self._received[: self._world]) if len(self._received) >= self._world else None
+
+
+def new_group(device: str = "cpu") -> dist.ProcessGroup:
+    """Make a process group over all ranks, for tensors on `device`; all ranks call it at the same point.
+
+    Its timeout is out of reach, since a group that once timed out is lost: a rank may evaluate or write for hours.
+    """
+    backend = dist.get_backend() if device == "cuda" else "gloo"
+    group = dist.new_group(backend=backend, timeout=timedelta(days=30))
+    assert isinstance(group, dist.ProcessGroup)
+    return group
