@@ -13,6 +13,7 @@ import platform
 import socket
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -67,21 +68,21 @@ class _Loop:
     """One model's step loop, driven by its hooks."""
 
     def __init__(self, model: nn.Module, sampler: BalancedBatchSampler, count: Count | None) -> None:
-        self._model = model
-        self._sampler = sampler
-        self._count = count
-        self._replicas = [m for m in model.modules() if isinstance(m, DistributedDataParallel)]
-        inner = self._replicas[0].module if self._replicas else model
-        self._parameters = [p for p in inner.parameters() if p.requires_grad]
-        if not self._parameters:
+        self.model = model
+        self.sampler = sampler
+        self.count = count
+        self.replicas = [m for m in model.modules() if isinstance(m, DistributedDataParallel)]
+        inner = self.replicas[0].module if self.replicas else model
+        parameters = [p for p in inner.parameters() if p.requires_grad]
+        if not parameters:
             raise ValueError("model: it has no parameter that requires a gradient")
         self._ticket: Ticket | None = None  # of the batch between its first forward and its last gradient
         self._weight: Callable[[], Weight] | None = None  # of the forward under way
         self._reduces = True  # the backward to come ends with the all-reduce
         self._peers: _Peers | None = None
         self._warned = False
-        device = self._parameters[0].device
-        self._stopwatch = Stopwatch(CudaClock() if device.type == "cuda" else HostClock())
+        self.device = parameters[0].device
+        self.stopwatch = Stopwatch(CudaClock() if self.device.type == "cuda" else HostClock())
         self._started = False
 
         # Dynamo must step over the hooks: a clock or a collective inside a compiled graph would break it.
@@ -89,25 +90,25 @@ class _Loop:
         model.register_forward_pre_hook(untraced(self._before_forward), with_kwargs=True)
         model.register_forward_hook(untraced(self._after_forward))
         inner.register_forward_pre_hook(untraced(self._before_inner_forward))
-        register_multi_grad_hook(self._parameters, self._last_gradient)
+        register_multi_grad_hook(parameters, self._last_gradient)
 
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._weight = None
         if not (module.training and torch.is_grad_enabled()):
             return
-        ticket = self._sampler.take()
+        ticket = self.sampler.take()
         if ticket is None:
             return
         if not self._started:
             self._start()
-        self._stopwatch.forward()
+        self.stopwatch.forward()
         self._ticket = ticket
-        self._reduces = all(replica.require_backward_grad_sync for replica in self._replicas)
+        self._reduces = all(replica.require_backward_grad_sync for replica in self.replicas)
         if self._peers is None:
             return
         self._peers.tell_core()
-        if self._count is not None:
-            self._weight = self._peers.weigh(0 if ticket.weight == 0 else self._count(*args, **kwargs))
+        if self.count is not None:
+            self._weight = self._peers.weigh(0 if ticket.weight == 0 else self.count(*args, **kwargs))
             return
         weight = self._peers.world * ticket.weight / ticket.total
         self._weight = lambda: weight
@@ -115,7 +116,7 @@ class _Loop:
 
     def _before_inner_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if self._ticket is not None:
-            self._stopwatch.inner_forward()
+            self.stopwatch.inner_forward()
 
     def _after_forward(self, module: nn.Module, args: tuple[Any, ...], outputs: Any) -> Any:
         weight, self._weight = self._weight, None
@@ -125,28 +126,28 @@ class _Loop:
         ticket, self._ticket = self._ticket, None
         if ticket is None:
             return
-        self._stopwatch.last_gradient(ticket.rows)
+        self.stopwatch.last_gradient(ticket.rows)
         if self._peers is not None and self._reduces:
             self._peers.exchange(ticket.step)
-        self._sampler.finish()
+        self.sampler.finish()
         # DDP queues its wait for the all-reduce while the hooks run; a callback queued by a callback comes after it.
         queue = torch.autograd.Variable._execution_engine.queue_callback
-        queue(lambda: queue(self._stopwatch.released))
+        queue(lambda: queue(self.stopwatch.released))
 
     def _start(self) -> None:
         """Meet the other ranks; all of them get here at the same forward."""
         self._started = True
         if not (dist.is_available() and dist.is_initialized()):
-            if self._sampler.world > 1:
+            if self.sampler.world > 1:
                 _log.warning("evenstep: no process group: gradients are not weighted, batch sizes stay equal")
             return
-        if self._sampler.world != dist.get_world_size():
+        if self.sampler.world != dist.get_world_size():
             raise RuntimeError(
-                f"evenstep: the first batch was drawn for {self._sampler.world} workers, the process group has "
+                f"evenstep: the first batch was drawn for {self.sampler.world} workers, the process group has "
                 f"{dist.get_world_size()}; call init_process_group before the first batch is drawn"
             )
-        if self._sampler.world > 1:
-            self._peers = _Peers(self._model, self._replicas, self._sampler, self._stopwatch, self._count is not None)
+        if self.sampler.world > 1:
+            self._peers = _Peers(self)
 
     def _check_rows(self, found: int | None, ticket: Ticket) -> None:
         if found in (None, ticket.rows) or self._warned:
@@ -155,7 +156,7 @@ class _Loop:
         _log.warning(
             "evenstep: rank %d: the model got %d rows where the sampler handed out %d; its gradient counts for %d. "
             "If the loss averages over the rows that the model gets, give balance(..., count=) a function of them",
-            self._sampler.rank,
+            self.sampler.rank,
             found,
             ticket.rows,
             ticket.weight,
@@ -177,33 +178,30 @@ class _Introduction:
 class _Peers:
     """The other ranks of the job, and on rank 0 the core."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        replicas: Sequence[DistributedDataParallel],
-        sampler: BalancedBatchSampler,
-        stopwatch: Stopwatch,
-        counts: bool,
-    ) -> None:
+    def __init__(self, loop: _Loop) -> None:
+        """Meet the other ranks. Keeps no reference to the loop, so that the stream to the core ends with it."""
+        sampler = loop.sampler
         self.world = sampler.world
         self._sampler = sampler
         self._schedule = sampler.schedule
-        self._stopwatch = stopwatch
+        self._stopwatch = loop.stopwatch
         self._group = new_group()
         self._parcel = Parcel(self.world)
         self._parts: list[tuple[int, Sequence[int]]] = []  # of the allocation that rank 0 is sending
         self._sent = self._schedule.sizes(self._schedule.consumed)
         self._unreported: list[tuple[int, Exchange]] = []
         self._core: Any = None
-        introductions = self._introduce(model, replicas, counts)
+        introductions = self._introduce(loop)
         obstacle = _obstacle(introductions)
         self.balancing = obstacle is None
         if sampler.rank == 0:
-            _warn_of(model, obstacle)
+            _warn_of(loop.model, obstacle)
             if self.balancing:
                 self._core = self._open(introductions)
+                # With the model, or at the end of the process: its hooks are what holds the loop.
+                weakref.finalize(loop, self._core.close)
         # The group of the exchanges has one kind of operation, so the counts have their own.
-        self._count_group = new_group(next(model.parameters()).device.type) if counts else None
+        self._count_group = new_group(loop.device.type) if loop.count is not None else None
 
     def weigh(self, terms: int | torch.Tensor) -> Callable[[], Weight]:
         """Give the weight of a forward whose loss averages over `terms`; the sum over all ranks is on its way."""
@@ -252,11 +250,9 @@ class _Peers:
                 self._parts = self._parcel.cut(sizes)
         return self._parts.pop(0) if self._parts else (0, ())
 
-    def _introduce(
-        self, model: nn.Module, replicas: Sequence[DistributedDataParallel], counts: bool
-    ) -> list[_Introduction]:
+    def _introduce(self, loop: _Loop) -> list[_Introduction]:
         sampler = self._sampler
-        node, device, memory_bytes = _device(next(model.parameters()).device)
+        node, device, memory_bytes = _describe(loop.device)
         settings = {
             "global_batch_size": sampler.global_batch_size,
             "seed": sampler.seed,
@@ -265,10 +261,10 @@ class _Peers:
             "dataset size": sampler.dataset_size,
             "epoch": sampler.epoch,
             "EVENSTEP_BATCH_SIZES": self._sent,
-            "count": "given" if counts else "not given",
+            "count": "not given" if loop.count is None else "given",
         }
         core = os.environ.get("EVENSTEP_ADDR") or None
-        mine = _Introduction(settings, _unmeasurable(model, replicas), core, node, device, memory_bytes)
+        mine = _Introduction(settings, _unmeasurable(loop.model, loop.replicas), core, node, device, memory_bytes)
         everyone: list[_Introduction] = [mine] * self.world
         dist.all_gather_object(everyone, mine, group=self._group)
         for rank, other in enumerate(everyone):
@@ -341,7 +337,7 @@ def _warn_of(model: nn.Module, obstacle: str | None) -> None:
         )
 
 
-def _device(device: torch.device) -> tuple[str, str, int]:
+def _describe(device: torch.device) -> tuple[str, str, int]:
     """Give (node, device type, device memory in bytes, 0 if not known)."""
     node = socket.gethostname()
     if device.type == "cuda":

@@ -4,7 +4,6 @@ Nothing here can stop a step: a core that is gone, hangs or answers nonsense lea
 stream is opened again with the sizes then in force.
 """
 
-import atexit
 import contextlib
 import logging
 import os
@@ -46,7 +45,6 @@ class Core:
         self._doubted = False  # a malformed allocation has been told
         self._thread = threading.Thread(target=self._run, name="evenstep-core", daemon=True)
         self._thread.start()
-        atexit.register(self.close)
 
     def report(self, step: int, next_free_step: int, rows: Sequence[Row]) -> None:
         """Send what `step` cost. Never blocks; dropped where the core does not keep up."""
@@ -72,8 +70,8 @@ class Core:
         self._closed.set()
         if self._call is not None:
             self._call.cancel()
-        self._thread.join(timeout=2)
-        atexit.unregister(self.close)
+        if threading.current_thread() is not self._thread:  # the garbage collector calls from anywhere
+            self._thread.join(timeout=2)
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE

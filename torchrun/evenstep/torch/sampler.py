@@ -10,7 +10,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -215,7 +215,7 @@ def split(samples: int, sizes: Sequence[int]) -> list[int]:
     spare = max(0, samples - len(sizes))
     bounds = [0, *(spare * upto // total for upto in accumulate(sizes))]
     ones = [1 if rank < samples else 0 for rank in range(len(sizes))]
-    return [high - low + one for low, high, one in zip(bounds, bounds[1:], ones, strict=False)]
+    return [high - low + one for (low, high), one in zip(pairwise(bounds), ones, strict=True)]
 
 
 def equal(total: int, parts: int) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
 """How long a rank computed in a step, free of the time it waited for others.
 
 Compute time has two spans. The first goes from the release of the last barrier (its all-reduce complete) to the
-forward: optimizer, input, copies. The second goes from the forward of the module inside DistributedDataParallel to its
-last local gradient. Between the two lies DDP's own blocking work (buffer broadcast, bucket rebuild), after them the
-wait for the others. The host's clock is right where the host computes; on CUDA events on the current stream are, which are
-read once they are complete and never waited for.
+forward: optimizer, input, copies. The second goes from the forward of the module inside DistributedDataParallel to
+its last local gradient. Between the two lies DDP's own blocking work (buffer broadcast, bucket rebuild), after them
+the wait for the others. The host's clock is right where the host computes; on CUDA events on the current stream are,
+which are read once they are complete and never waited for.
 """
 
 import time
