@@ -22,12 +22,12 @@ class ScriptedCore:
     Used as a context: it listens inside. `openings` and `reports` hold what came, in order.
     """
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, address: str | None = None) -> None:
         self.script = script
         self.openings: list[wire.Open] = []
         self.reports: list[wire.StepReport] = []
         self._folder = tempfile.TemporaryDirectory(prefix="evenstep-test-")
-        self.address = f"unix:{Path(self._folder.name) / 'core.sock'}"
+        self.address = address or f"unix:{Path(self._folder.name) / 'core.sock'}"
         self._lock = threading.Lock()
 
     def __enter__(self) -> "ScriptedCore":

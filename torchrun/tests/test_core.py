@@ -1,0 +1,117 @@
+"""The stream from rank 0 to the core: nothing that a core does or fails to do reaches the training."""
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scripted_core import ScriptedCore
+
+from evenstep.torch.core import Core
+from evenstep.torch.exchange import Row
+from evenstep.v1 import balancer_pb2 as wire
+
+ROWS = [Row(1, 8.0, 0.1), Row(1, 8.0, 0.2)]
+OPENING = wire.Open(job="test", global_batch=16, workers=[wire.Worker(min_batch_size=2)] * 2)
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def answer(core: Core, step: int) -> tuple[int, ...] | None:
+    """Report a step and give the allocation that comes back, None if none does in a second."""
+    core.report(step, step + 1, ROWS)
+    found: list[tuple[int, ...]] = []
+    eventually(lambda: found.append(sizes) or True if (sizes := core.newest()) else False, 1)
+    return found[0] if found else None
+
+
+def test_reports_go_out_and_allocations_come_back() -> None:
+    with ScriptedCore(lambda opening, report: [10, 6]) as server:
+        core = Core(server.address, OPENING, lambda: (9, 7))
+        assert answer(core, 3) == (10, 6)
+        core.close()
+    assert list(server.openings[0].batch_sizes) == [9, 7]
+    report = server.reports[0]
+    assert (report.step, report.next_free_step) == (3, 4)
+    assert [(w.rank, w.compute_seconds, w.samples) for w in report.workers] == [(0, 0.1, 8.0), (1, 0.2, 8.0)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fault"),
+    [
+        ([16], "batch_sizes: 1 sizes for 2 workers"),
+        ([], "batch_sizes: 0 sizes for 2 workers"),
+        ([8, 9], "batch_sizes: they sum to 17, not to the global batch 16"),
+        ([15, 1], r"batch_sizes\[1\]: 1 is below the minimum 2"),
+        ([16, 0], r"batch_sizes\[1\]: 0 is below the minimum 2"),
+        ([4294967295, 17], "batch_sizes: they sum to 4294967312"),
+    ],
+)
+def test_a_malformed_allocation_is_ignored_with_one_warning(
+    sizes: list[int], fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ScriptedCore(lambda opening, report: sizes if report.step < 3 else [12, 4]) as server:
+        core = Core(server.address, OPENING, lambda: (8, 8))
+        assert [answer(core, step) for step in range(2)] == [None, None]
+        assert answer(core, 3) == (12, 4)
+        core.close()
+    assert len(caplog.messages) == 1
+    assert caplog.records[0].levelname == "WARNING"
+    assert re.search(fault, caplog.messages[0])
+
+
+def test_a_core_that_dies_is_opened_again_with_the_sizes_in_force(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    sizes = (8, 8)
+    address = f"unix:{tmp_path}/core.sock"
+    with ScriptedCore(lambda opening, report: [10, 6], address):
+        core = Core(address, OPENING, lambda: sizes)
+        assert answer(core, 0) == (10, 6)
+        sizes = (10, 6)
+    assert eventually(lambda: caplog.messages)
+    with ScriptedCore(lambda opening, report: [11, 5], address) as second:
+        assert eventually(lambda: second.openings)
+        assert list(second.openings[0].batch_sizes) == [10, 6]
+        assert answer(core, 2) == (11, 5)
+        core.close()
+    assert len(caplog.messages) == 2, caplog.messages
+    assert "training goes on" in caplog.messages[0]
+    assert "the core is back" in caplog.messages[1]
+
+
+def test_a_core_that_hangs_takes_no_memory_and_no_time() -> None:
+    release = threading.Event()
+
+    def hang(opening: wire.Open, report: wire.StepReport) -> None:
+        release.wait(30)
+
+    with ScriptedCore(hang) as server:
+        core = Core(server.address, OPENING, lambda: (8, 8))
+        assert eventually(lambda: server.openings)
+        begun = time.monotonic()
+        for step in range(20_000):
+            core.report(step, step + 1, ROWS)
+        assert core._reports.qsize() <= 64
+        assert core.newest() is None
+        core.close()
+        assert time.monotonic() - begun < 10
+        release.set()
+
+
+def test_no_core_at_all_is_told_once(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    core = Core(f"unix:{tmp_path}/none.sock", OPENING, lambda: (8, 8))
+    time.sleep(1)  # several tries
+    core.close()
+    assert len(caplog.messages) == 1
+    assert "no answer from the core" in caplog.messages[0]
+    assert not core._thread.is_alive()
