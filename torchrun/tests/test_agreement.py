@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from launch import records, run
-from scripted_core import ScriptedCore, random_sizes
 
 from evenstep.torch import BalancedBatchSampler
+from launch import records, run
+from scripted_core import ScriptedCore, random_sizes
 
 SAMPLES, GLOBAL_BATCH, SAVE = 500, 24, 7  # as in ranks/agreement.py
 STEPS = -(-SAMPLES // GLOBAL_BATCH)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scripted_core import ScriptedCore
 
 from evenstep.torch.core import Core
 from evenstep.torch.exchange import Row
 from evenstep.v1 import balancer_pb2 as wire
+from scripted_core import ScriptedCore
 
 ROWS = [Row(1, 8.0, 0.1), Row(1, 8.0, 0.2)]
 OPENING = wire.Open(job="test", global_batch=16, workers=[wire.Worker(min_batch_size=2)] * 2)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from launch import records, run
 from scripted_core import ScriptedCore, random_sizes
 

@@ -188,7 +188,7 @@ class _Peers:
         self._group = new_group()
         self._parcel = Parcel(self.world)
         self._parts: list[tuple[int, Sequence[int]]] = []  # of the allocation that rank 0 is sending
-        self._sent = self._schedule.sizes(self._schedule.consumed)
+        self._sent = sampler.batch_sizes
         self._unreported: list[tuple[int, Exchange]] = []
         self._core: Any = None
         introductions = self._introduce(loop)
@@ -232,6 +232,7 @@ class _Peers:
             begun = time.perf_counter()
             rows = exchange.rows()
             self._stopwatch.blocked(time.perf_counter() - begun)
+            self._sampler.measured = tuple((row.samples, row.seconds) for row in rows)
             return Learned(max(row.depth for row in rows), self._parcel.receive(*exchange.part()))
 
         self._schedule.issue(wait)

@@ -79,6 +79,8 @@ class BalancedBatchSampler(Sampler[list[int]]):
         # Set by `balance`. Until then nothing tells when a batch is trained on, so it counts as consumed when drawn.
         self.balanced = False
         self.rank, self.world = 0, 1  # known once `schedule` is
+        # For logs: (samples, compute seconds) of each rank in the newest exchange seen, (0, 0) where not measured.
+        self.measured: tuple[tuple[float, float], ...] = ()
         self._position = 0  # samples of the epoch consumed, over all ranks
         self._resume_at = 0  # where the next iteration starts; not 0 only after load_state_dict
         self._loaded = False  # no iteration has begun since load_state_dict
@@ -156,6 +158,11 @@ class BalancedBatchSampler(Sampler[list[int]]):
                 self.finish()
             yield rows
         self._resume_at = 0
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Batch sizes of the step to be trained on next, in rank order."""
+        return self.schedule.sizes(self.schedule.consumed)
 
     @property
     def schedule(self) -> Schedule:
