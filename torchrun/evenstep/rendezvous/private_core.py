@@ -76,7 +76,8 @@ class PrivateCore:
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         if not _listens(self._process):
             _end(self._process, patience=0.5)
-            raise ChildProcessError(f"{self._command[0]} did not listen within {_START_SECONDS:g} s")
+            ending = _ending(self._process.returncode)
+            raise ChildProcessError(f"{self._command[0]} did not listen within {_START_SECONDS:g} s ({ending})")
 
     def _watch(self) -> None:
         quick_deaths = 0

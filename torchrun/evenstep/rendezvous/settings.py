@@ -41,4 +41,4 @@ class Settings:
 
 def _check(right: object, field: str, value: object, wanted: str) -> None:
     if not right:
-        raise ValueError(f"{field}: {value!r} is not known; give {wanted}")
+        raise ValueError(f"{field}: {value!r} is not valid; give {wanted}")
