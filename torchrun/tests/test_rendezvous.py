@@ -221,6 +221,9 @@ def test_the_core_moves_with_group_rank_0(job: Job) -> None:
     assert len(list(job.runtime.iterdir())) == 1
 
     second.terminate()
+    assert second.wait(40) != 0
+    # A real worker would fail in its next collective.
+    os.kill(next(line["PID"] for line in together if line is not owner), signal.SIGKILL)
     survivor = job.lines(4)[3]
     assert survivor["SUM"] == 1
     assert survivor["EVENSTEP_AGENT_PID"] == str(first.pid)

@@ -8,6 +8,7 @@ import re
 import secrets
 import sys
 import uuid
+from collections.abc import Mapping
 
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
@@ -49,7 +50,9 @@ def _with_endpoint(params: RendezvousParameters) -> RendezvousParameters:
             f" --nnodes={nodes} --rdzv-backend=evenstep --rdzv-endpoint=HOST:PORT --rdzv-id=ID ..."
         )
     params = copy.copy(params)
-    params.endpoint = "localhost:0"
+    # A file store without an endpoint makes a file of its own.
+    if params.get("store_type") != "file":
+        params.endpoint = "localhost:0"
     params.run_id = str(uuid.uuid4())
     params.local_addr = params.local_addr or "localhost"
     return params
@@ -67,6 +70,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         self._store = store
         self._settings = settings
         self._core: PrivateCore | None = None
+        self._environment_before: dict[str, str | None] = {}
 
     def get_backend(self) -> str:
         """Return the name that ``--rdzv-backend`` chose us by."""
@@ -82,16 +86,20 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         else:
             self._stop_core()
         agreed = json.loads(round_store.get("round"))
-        _set_environment("EVENSTEP_JOB", agreed["job"])
-        _set_environment("EVENSTEP_ADDR", agreed["core"])
-        if self._settings.policy:
-            _set_environment("EVENSTEP_POLICY", self._settings.policy)
-        if self._settings.workload:
-            _set_environment("EVENSTEP_WORKLOAD", self._settings.workload)
-        # A worker asks the kernel to end it with this process, so that none outlives a kill -9 of torchrun.
-        _set_environment("EVENSTEP_AGENT_PID", str(os.getpid()))
-        # A DataLoader forks from a worker that talks gRPC; its children do not, and gRPC's fork handlers may hang them.
-        _set_environment("GRPC_ENABLE_FORK_SUPPORT", "0")
+        environment = {
+            "EVENSTEP_JOB": agreed["job"],
+            "EVENSTEP_ADDR": agreed["core"],
+            "EVENSTEP_POLICY": self._settings.policy,
+            "EVENSTEP_WORKLOAD": self._settings.workload,
+            # A worker asks the kernel to end it with this process, so that none outlives a kill -9 of torchrun.
+            "EVENSTEP_AGENT_PID": str(os.getpid()),
+            # A DataLoader forks from a worker that talks gRPC; its children do not, but gRPC's fork handlers may hang
+            # them.
+            "GRPC_ENABLE_FORK_SUPPORT": "0",
+        }
+        for name in environment:
+            self._environment_before.setdefault(name, os.environ.get(name))
+        _set_environment(environment)
         return info
 
     def is_closed(self) -> bool:
@@ -111,8 +119,9 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         return self._inner.get_run_id()
 
     def shutdown(self) -> bool:
-        """End the private core and torch's handler."""
+        """End the private core and torch's handler, and leave the environment to the next launch of this process."""
         self._stop_core()
+        _set_environment(self._environment_before)
         return self._inner.shutdown()
 
     def _name_job(self) -> str:
@@ -124,7 +133,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
     def _provide_core(self) -> str | None:
         if self._settings.core:
             return self._settings.core
-        if self._core is None or not self._core.alive:
+        if self._core is None or not self._core.reachable:
             self._stop_core()
             try:
                 self._core = PrivateCore(binary.find())
@@ -139,8 +148,9 @@ class EvenstepRendezvousHandler(RendezvousHandler):
             self._core = None
 
 
-def _set_environment(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
+def _set_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -54,9 +54,10 @@ class PrivateCore:
         self._watcher.start()
 
     @property
-    def alive(self) -> bool:
-        """Whether it runs or is about to run again."""
-        return self._watcher.is_alive()
+    def reachable(self) -> bool:
+        """Whether workers can still expect to find it at its address."""
+        # A runtime folder may be gone although we live: it goes when its user logs out.
+        return self._watcher.is_alive() and os.path.isdir(self._folder)
 
     def stop(self) -> None:
         """End it and remove its folder. Harmless when done before."""
@@ -97,7 +98,8 @@ class PrivateCore:
             try:
                 self._launch()
             except OSError as error:
-                _log.warning("evenstep: %s", error)
+                if not self._stopping.is_set():
+                    _log.warning("evenstep: %s", error)
 
 
 def _make_folder() -> str:
