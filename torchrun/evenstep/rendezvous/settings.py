@@ -1,4 +1,4 @@
-"""What the user asked of us: our keys of ``--rdzv-conf``, else the variables that mean the same. c10d's keys pass by."""
+"""What the user asked of us: our keys of ``--rdzv-conf``, else variables that mean the same. Other keys are c10d's."""
 
 import re
 from collections.abc import Mapping
