@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def evenstep_binary() -> Path:
-    binary = Path(os.environ.get("EVENSTEP_BINARY", ""))
-    if not binary.is_file():
-        pytest.fail("EVENSTEP_BINARY: not set to a binary; `make build` makes build/evenstep", pytrace=False)
-    return binary.absolute()
+    named = os.environ.get("EVENSTEP_BINARY", "")
+    if not Path(named).is_file():
+        pytest.fail(f"EVENSTEP_BINARY: {named!r} is not a file; give the path of the evenstep binary", pytrace=False)
+    return Path(named).absolute()

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -52,6 +53,23 @@ def test_a_bad_setting_is_named(config: dict[str, str], environ: dict[str, str],
     assert "\n" not in str(error.value)
 
 
+def test_the_environment_is_set_for_a_launch_only(monkeypatch: pytest.MonkeyPatch, evenstep_binary: Path) -> None:
+    from torch.distributed.elastic.rendezvous import RendezvousParameters
+
+    from evenstep.rendezvous import get_creator
+
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "")
+    monkeypatch.setenv("EVENSTEP_WORKLOAD", "mine")
+    before = dict(os.environ)
+    handler = get_creator()(RendezvousParameters("evenstep", "", "none", 1, 1, workload="given"))
+    handler.next_rendezvous()
+    assert os.environ["EVENSTEP_WORKLOAD"] == "given"
+    # A second launch in this process would take it for a shared core.
+    assert os.environ["EVENSTEP_ADDR"].startswith("unix:/")
+    assert handler.shutdown()
+    assert dict(os.environ) == before | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+
 def test_the_binary_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_wheel = tmp_path / "wheel" / "evenstep"
     monkeypatch.setattr(binary, "_IN_WHEEL", in_wheel)
@@ -83,10 +101,11 @@ def test_the_cores_folder_is_private_and_its_path_short(
         assert long not in folder.parents
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert core.reachable
+        shutil.rmtree(folder)
+        assert not core.reachable
     finally:
         core.stop()
     assert not folder.exists()
-    assert not core.reachable
     core.stop()
 
 

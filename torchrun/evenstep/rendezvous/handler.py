@@ -93,8 +93,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
             "EVENSTEP_WORKLOAD": self._settings.workload,
             # A worker asks the kernel to end it with this process, so that none outlives a kill -9 of torchrun.
             "EVENSTEP_AGENT_PID": str(os.getpid()),
-            # A DataLoader forks from a worker that talks gRPC; its children do not, but gRPC's fork handlers may hang
-            # them.
+            # gRPC's fork handlers may hang the children that a DataLoader forks, which have no use for gRPC.
             "GRPC_ENABLE_FORK_SUPPORT": "0",
         }
         for name in environment:

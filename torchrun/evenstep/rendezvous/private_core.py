@@ -24,6 +24,7 @@ _STOP_SECONDS = 3.0
 # A core that dies within this time of its start will hardly do better the next time.
 _QUICK_SECONDS = 10.0
 _MAX_QUICK_DEATHS = 5
+# What the kernel has room for, in bytes.
 _MAX_SOCKET_PATH = 107
 
 
@@ -115,8 +116,10 @@ def _listens(process: subprocess.Popen[bytes]) -> bool:
     assert process.stdout is not None
     poll = select.poll()
     poll.register(process.stdout, select.POLLIN)
-    # One read of what is there: it cannot block, and the core writes its line at once.
-    return bool(poll.poll(_START_SECONDS * 1000)) and os.read(process.stdout.fileno(), 4096).startswith(b"listening ")
+    if not poll.poll(_START_SECONDS * 1000):
+        return False
+    # Not a read of a line, which could block: the core writes its line at once.
+    return os.read(process.stdout.fileno(), 4096).startswith(b"listening ")
 
 
 def _end(process: subprocess.Popen[bytes], patience: float) -> None:
