@@ -1,7 +1,7 @@
 """The demo: what Evenstep gains on this machine, on a real training under torchrun.
 
 Two workers train a network on MNIST images, each on a core of its own. Beside the second one runs another program, as
-as on a shared cluster, so it gets about half of its core. Three ways to choose batch sizes train in alternating short
+on a shared cluster, so it gets about half of its core. Three ways to choose batch sizes train in alternating short
 rounds, so that the noise of the machine hits all alike: equal sizes, Evenstep, and a few fixed allocations around the
 min-max of the speed curves measured before. The best of those is the ideal.
 

@@ -1,135 +1,13 @@
 """Real torchrun, real workers, the real core."""
 
-import json
 import os
-import shutil
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 
-WORKER = str(Path(__file__).with_name("rendezvous_worker.py"))
-Line = dict[str, Any]
-T = TypeVar("T")
-
-
-class Job:
-    """Agents of one job, started with ``torchrun --rdzv-backend=evenstep``, and what their workers report."""
-
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        # Short, so that a socket's path in it is short enough; its own, so that what is left in it is ours.
-        self.runtime = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
-        self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("EVENSTEP_")},
-            **environment,
-            "XDG_RUNTIME_DIR": str(self.runtime),
-            "OMP_NUM_THREADS": "1",
-        }
-        self.report = folder / "report"
-        self.errors = folder / "stderr"
-        self.agents: list[subprocess.Popen[bytes]] = []
-
-    def start(self, *options: str, worker: str = "") -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=evenstep", *options]
-        with self.errors.open("ab") as errors:
-            agent = subprocess.Popen(
-                [*command, WORKER, str(self.report), *worker.split()],
-                env=self.environment,
-                stderr=errors,
-                start_new_session=True,
-            )
-        self.agents.append(agent)
-        return agent
-
-    def finish(self) -> None:
-        """Let workers that stay leave."""
-        Path(f"{self.report}.done").touch()
-
-    def lines(self, count: int) -> list[Line]:
-        """Wait for that many lines of the report."""
-
-        def read() -> list[Line] | None:
-            text = self.report.read_text() if self.report.exists() else ""
-            lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
-            return lines if len(lines) >= count else None
-
-        return eventually(read)
-
-    def said(self) -> list[str]:
-        """Our own lines on the agents' stderr."""
-        return [line for line in self.errors.read_text().splitlines() if line.startswith("evenstep: ")]
-
-    def cores(self) -> list[int]:
-        return [pid for pid in self.processes() if b"--private" in _read(f"/proc/{pid}/cmdline").split(b"\0")]
-
-    def processes(self) -> list[int]:
-        """All that runs in this job's environment: agents, workers, cores."""
-        mark = f"XDG_RUNTIME_DIR={self.runtime}".encode()
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        return [pid for pid in pids if mark in _read(f"/proc/{pid}/environ").split(b"\0")]
-
-    def end(self) -> None:
-        for agent in self.agents:
-            agent.kill()
-            agent.wait()
-        for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(self.runtime)
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError:
-        return b""
-
-
-def eventually(look: Callable[[], T | None], seconds: float = 40) -> T:
-    """Return the first true answer."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        answer = look()
-        if answer:
-            return answer
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s")
-
-
-def connects(address: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as client:
-        return client.connect_ex(address.removeprefix("unix:")) == 0
-
-
-def free_port() -> int:
-    with socket.create_server(("localhost", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-@pytest.fixture
-def new_job(tmp_path: Path, evenstep_binary: Path) -> Iterator[Callable[..., Job]]:
-    jobs: list[Job] = []
-
-    def make(**environment: str) -> Job:
-        folder = tmp_path / str(len(jobs))
-        folder.mkdir()
-        jobs.append(Job(folder, {"EVENSTEP_BINARY": str(evenstep_binary), **environment}))
-        return jobs[-1]
-
-    yield make
-    for job in jobs:
-        job.end()
-
-
-@pytest.fixture
-def job(new_job: Callable[..., Job]) -> Job:
-    return new_job()
+from job import Job, connects, eventually, free_port
 
 
 def test_the_flag_alone_gives_each_job_its_core(new_job: Callable[..., Job]) -> None:
