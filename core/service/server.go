@@ -51,9 +51,17 @@ func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
 // Stop takes no more connections, waits for the open streams, but no longer than that, and ends those that are left.
 // Streams of the Balancer end only when it is stopped before.
 func (s *Server) Stop(atMost time.Duration) {
-	cut := time.AfterFunc(atMost, s.grpc.Stop)
-	defer cut.Stop()
-	s.grpc.GracefulStop()
+	stopped := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(atMost):
+		// Not to be waited for: it waits for clients that connected and said nothing, until their time is up.
+		go s.grpc.Stop()
+	}
 }
 
 func recoverer(log hclog.Logger) grpc.StreamServerInterceptor {

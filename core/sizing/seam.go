@@ -43,3 +43,15 @@ func Equal(p Problem, sizes []int) error {
 	}
 	return nil
 }
+
+// Auto keeps the sizes that it starts from.
+type Auto struct{ decision Decision }
+
+// NewAuto starts from the given sizes.
+func NewAuto(_ Problem, start []int) (*Auto, error) { return &Auto{Decision{BatchSizes: start}}, nil }
+
+// Step changes nothing.
+func (a *Auto) Step([]Observation) (Decision, bool) { return a.decision, false }
+
+// NewEqual starts from the given sizes.
+func NewEqual(p Problem, start []int) (*Auto, error) { return NewAuto(p, start) }
