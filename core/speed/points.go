@@ -23,18 +23,18 @@ type Points struct {
 // seconds that are negative or not finite; the error names the point by its index.
 func NewPoints(points []Point) (Points, error) {
 	if len(points) == 0 {
-		return Points{}, errors.New("no points; give at least one")
+		return Points{}, errors.New("points: none; give at least one")
 	}
 	for i, p := range points {
 		switch {
 		case p.Samples < 1:
-			return Points{}, fmt.Errorf("[%d]: %d samples; give at least 1", i, p.Samples)
+			return Points{}, fmt.Errorf("points[%d]: %d samples; give at least 1", i, p.Samples)
 		case !(p.Seconds >= 0) || math.IsInf(p.Seconds, 1):
-			return Points{}, fmt.Errorf("[%d]: %v seconds; give a finite number >= 0", i, p.Seconds)
+			return Points{}, fmt.Errorf("points[%d]: %v seconds; give a finite number >= 0", i, p.Seconds)
 		case i > 0 && p.Samples <= points[i-1].Samples:
-			return Points{}, fmt.Errorf("[%d]: %d samples after %d; give rising samples", i, p.Samples, points[i-1].Samples)
+			return Points{}, fmt.Errorf("points[%d]: %d samples after %d; give rising samples", i, p.Samples, points[i-1].Samples)
 		case i > 0 && p.Seconds < points[i-1].Seconds:
-			return Points{}, fmt.Errorf("[%d]: %v seconds after %v; give seconds that do not fall", i, p.Seconds,
+			return Points{}, fmt.Errorf("points[%d]: %v seconds after %v; give seconds that do not fall", i, p.Seconds,
 				points[i-1].Seconds)
 		}
 	}
