@@ -1,0 +1,185 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+const (
+	maxInputBytes = 64 << 20
+	maxWhole      = 1 << 53 // whole numbers up to here survive any JSON reader
+)
+
+// readInput decodes the JSON file that args names, stdin without one or for "-". It is strict: unknown fields, duplicate
+// keys, null, trailing data and more than 64 MiB are errors, which name the field by its path.
+func readInput(args []string, stdin io.Reader, into any) error {
+	if len(args) > 0 && args[0] != "-" {
+		file, err := os.Open(args[0])
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		stdin = file
+	}
+	data, err := io.ReadAll(io.LimitReader(stdin, maxInputBytes+1))
+	switch {
+	case err != nil:
+		return err
+	case len(data) > maxInputBytes:
+		return fmt.Errorf("input is larger than %d MiB", maxInputBytes>>20)
+	case len(strings.TrimSpace(string(data))) == 0:
+		return errors.New("input is empty; give one JSON object")
+	}
+	return describe(json.Unmarshal(data, into, json.RejectUnknownMembers(true)))
+}
+
+// describe turns the decoder's error into one line that starts with the field's path.
+func describe(err error) error {
+	var syntactic *jsontext.SyntacticError
+	var semantic *json.SemanticError
+	switch {
+	case errors.As(err, &syntactic) && errors.Is(err, jsontext.ErrDuplicateName):
+		return at(syntactic.JSONPointer, errors.New("given twice"))
+	case errors.As(err, &syntactic):
+		return at(syntactic.JSONPointer, fmt.Errorf("not JSON at byte %d: %w", syntactic.ByteOffset, syntactic.Err))
+	case errors.As(err, &semantic) && errors.Is(err, json.ErrUnknownName):
+		return at(semantic.JSONPointer, errors.New("unknown field"))
+	case errors.As(err, &semantic) && semantic.Err != nil:
+		return at(semantic.JSONPointer, semantic.Err)
+	case errors.As(err, &semantic):
+		return at(semantic.JSONPointer, fmt.Errorf("%s is not %s", kind(semantic.JSONKind), wanted(semantic.GoType)))
+	}
+	return err
+}
+
+func at(pointer jsontext.Pointer, err error) error {
+	if pointer == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path(pointer), err)
+}
+
+// path writes a JSON pointer as users write it: /workers/1/curve is workers[1].curve.
+func path(pointer jsontext.Pointer) string {
+	var b strings.Builder
+	for token := range pointer.Tokens() {
+		if _, err := strconv.ParseUint(token, 10, 64); err == nil {
+			fmt.Fprintf(&b, "[%s]", token)
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(token)
+	}
+	return b.String()
+}
+
+// given is a field that may be left out but not be null.
+type given[T any] struct {
+	set   bool
+	value T
+}
+
+func (g *given[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if d.PeekKind() == 'n' {
+		return errors.New("null; give a value or leave it out")
+	}
+	g.set = true
+	return json.UnmarshalDecode(d, &g.value)
+}
+
+// or is the value, or what stands for it where it was left out.
+func (g given[T]) or(absent T) T {
+	if g.set {
+		return g.value
+	}
+	return absent
+}
+
+// whole is a whole number of at most 2^53 either way, however it is written: 1000, 1e3.
+type whole int
+
+func (w *whole) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	text, err := number(d)
+	if err != nil {
+		return err
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		x, _ := strconv.ParseFloat(text, 64)
+		if x != math.Trunc(x) {
+			return fmt.Errorf("%s is not a whole number", text)
+		}
+		n = int64(max(-2*maxWhole, min(x, 2*maxWhole)))
+	}
+	if n > maxWhole || n < -maxWhole {
+		return fmt.Errorf("%s is beyond 2^53", text)
+	}
+	*w = whole(n)
+	return nil
+}
+
+// amount is a finite number of at least 0.
+type amount float64
+
+func (a *amount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	text, err := number(d)
+	if err != nil {
+		return err
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || x < 0 {
+		return fmt.Errorf("%s is not a finite number >= 0", text)
+	}
+	*a = amount(x)
+	return nil
+}
+
+// number reads one JSON number as text.
+func number(d *jsontext.Decoder) (string, error) {
+	value, err := d.ReadValue()
+	if err != nil {
+		return "", err
+	}
+	if value.Kind() != '0' {
+		return "", fmt.Errorf("%s is not a number", kind(value.Kind()))
+	}
+	return string(value), nil
+}
+
+// wanted is the kind of JSON value that fills the Go type.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Struct:
+		return "an object"
+	case reflect.Slice:
+		return "an array"
+	}
+	return "a " + t.Kind().String()
+}
+
+func kind(k jsontext.Kind) string {
+	switch k {
+	case 'n':
+		return "null"
+	case '"':
+		return "a string"
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case 't', 'f':
+		return "a boolean"
+	}
+	return "a number"
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxSocketPath is what a unix socket's address has room for, in bytes.
+	maxSocketPath = 107
+	// maxLockWait bounds the wait for another evenstep that is about to listen in the same folder.
+	maxLockWait = 2 * time.Second
+)
+
+// address is where a server listens: network "unix" and a path, or "tcp" and host:port.
+type address struct{ network, where string }
+
+func (a address) String() string { return a.network + ":" + a.where }
+
+func parseAddress(s string) (address, error) {
+	network, where, _ := strings.Cut(s, ":")
+	a := address{network, where}
+	switch network {
+	case "unix":
+		// A name that begins with @ is no file, and nothing says who may connect to it.
+		if where == "" || where[0] == '@' {
+			return a, fmt.Errorf("--listen: %q has no path; give unix:PATH", s)
+		}
+		if len(where) > maxSocketPath {
+			return a, fmt.Errorf("--listen: a path of %d bytes is too long for a unix socket; give at most %d",
+				len(where), maxSocketPath)
+		}
+		return a, nil
+	case "tcp":
+		if _, _, err := net.SplitHostPort(where); err != nil {
+			return a, fmt.Errorf("--listen: %q has no port; give tcp:HOST:PORT", s)
+		}
+		return a, nil
+	}
+	return a, fmt.Errorf("--listen: %q is neither unix:PATH nor tcp:HOST:PORT", s)
+}
+
+// listen listens at the address, with the port in it that it got. An address that another process holds is unreachable.
+func listen(ctx context.Context, a address) (net.Listener, address, error) {
+	if a.network == "unix" {
+		s, err := listenUnix(ctx, a.where)
+		return s, a, err
+	}
+	l, err := net.Listen("tcp", a.where)
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return nil, a, unreachable(fmt.Errorf("--listen: %s is in use%s", a, byProcess(portHolder(a.where))))
+	case err != nil:
+		return nil, a, badInput(fmt.Errorf("--listen: %w", err))
+	}
+	return l, address{"tcp", l.Addr().String()}, nil
+}
+
+// socket is a listening unix socket that only its user can connect to. Closing it also removes its file.
+type socket struct {
+	net.Listener
+	path  string
+	file  os.FileInfo
+	close func() error // once
+}
+
+// listenUnix makes the folder, if it is missing, and the socket. A socket that nobody listens at any more is replaced.
+func listenUnix(ctx context.Context, path string) (*socket, error) {
+	folder := filepath.Dir(path)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, badInput(fmt.Errorf("--listen: %w", err))
+	}
+	unlock, err := lockFolder(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := clearPath(path); err != nil {
+		return nil, err
+	}
+	// Not by chmod: nobody else shall find the socket open for an instant.
+	mask := unix.Umask(0o177)
+	l, err := net.Listen("unix", path)
+	unix.Umask(mask)
+	if err != nil {
+		return nil, badInput(fmt.Errorf("--listen: %w", err))
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	file, err := os.Lstat(path)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	s := &socket{Listener: l, path: path, file: file}
+	s.close = sync.OnceValue(s.closeNow)
+	return s, nil
+}
+
+// Close removes the file, if it still is this socket's, and stops listening. Whoever closes again waits until that is
+// done and gets the same error.
+func (s *socket) Close() error { return s.close() }
+
+// closeNow removes the file first: its inode number is not given to another socket while this one is open.
+func (s *socket) closeNow() error {
+	if unlock, err := lockFolder(context.Background(), filepath.Dir(s.path)); err == nil {
+		defer unlock()
+		if file, err := os.Lstat(s.path); err == nil && os.SameFile(file, s.file) {
+			os.Remove(s.path)
+		}
+	}
+	return s.Listener.Close()
+}
+
+// clearPath makes sure that nothing is at the path, or says what is.
+func clearPath(path string) error {
+	file, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return badInput(fmt.Errorf("--listen: %w", err))
+	case file.Mode().Type() != os.ModeSocket:
+		return badInput(fmt.Errorf("--listen: %s is not a socket; give a path that is free", path))
+	}
+	c, err := net.Dial("unix", path)
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED):
+		return os.Remove(path)
+	case err != nil:
+		return unreachable(fmt.Errorf("--listen: cannot tell who holds the socket: %w", err))
+	}
+	defer c.Close()
+	return unreachable(fmt.Errorf("--listen: %s is in use%s", path, byProcess(socketHolder(c.(*net.UnixConn)))))
+}
+
+// lockFolder keeps other evensteps from making and removing sockets in the folder until unlock.
+func lockFolder(ctx context.Context, folder string) (unlock func(), err error) {
+	f, err := os.Open(folder)
+	if err != nil {
+		return nil, badInput(fmt.Errorf("--listen: %w", err))
+	}
+	deadline := time.Now().Add(maxLockWait)
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return func() { f.Close() }, nil
+		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
+			f.Close()
+			return nil, badInput(fmt.Errorf("--listen: locking %s: %w; give a path on a local disk", folder, err))
+		case time.Now().After(deadline):
+			f.Close()
+			return nil, unreachable(fmt.Errorf("--listen: another process keeps %s locked", folder))
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,56 @@
+// Command evenstep removes the wait for the slowest worker from distributed training: it sizes batches inside a job and
+// places jobs on devices. One small file per command; what the commands do lives in core.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(run()) }
+
+// run is main with the exit code as its result. An error is one line on stderr.
+func run() int {
+	cmd, err := newRootCommand().ExecuteC()
+	if err != nil {
+		line := strings.Join(strings.Fields(err.Error()), " ")
+		fmt.Fprintf(os.Stderr, "%s: %s\n", cmd.CommandPath(), line)
+	}
+	return exitCode(err)
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "evenstep",
+		Short: "Even steps for distributed training on uneven GPUs",
+		Long: `Evenstep removes the wait for the slowest worker from distributed training.
+
+Results go to stdout, messages to stderr. Exit codes: 0 done, 1 our own failure, 2 bad flag or input, 3 valid but
+infeasible, 4 peer unreachable, refused or resource held by another, 128+n killed by signal n.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return badInput(fmt.Errorf("unknown command %q; evenstep --help lists them", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput(err) })
+	root.AddCommand(newSizeCommand(), newServeCommand(), newVersionCommand())
+	return root
+}
+
+// arguments makes a refusal of the positional arguments a bad input.
+func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return badInput(err)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"evenstep": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"refuses": refuses,
+			"large":   large,
+		},
+	})
+}
+
+// refuses runs size on each case of a file: a line of input, then "exit code: message", then an empty line.
+func refuses(ts *testscript.TestScript, _ bool, args []string) {
+	for _, c := range strings.Split(strings.TrimSpace(ts.ReadFile(args[0])), "\n\n") {
+		input, want, _ := strings.Cut(c, "\n")
+		ts.Check(os.WriteFile(ts.MkAbs("case.json"), []byte(input), 0o600))
+		code := "2"
+		if strings.HasPrefix(want, "3: ") {
+			code = "3"
+		}
+		err := ts.Exec("evenstep", "size", "case.json")
+		got := strings.TrimSuffix(ts.ReadFile("stderr"), "\n")
+		if err == nil || err.Error() != "exit status "+code || got != "evenstep size: "+want[3:] {
+			ts.Fatalf("%s\ngot  %v: %s\nwant %s", input, err, got, want)
+		}
+		if out := ts.ReadFile("stdout"); out != "" {
+			ts.Fatalf("%s\nwrote %s", input, out)
+		}
+	}
+}
+
+// large writes a file of one byte more than size accepts.
+func large(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), make([]byte, maxInputBytes+1), 0o600))
+}

@@ -1,0 +1,17 @@
+package main
+
+import (
+	"io"
+
+	"github.com/go-json-experiment/json"
+)
+
+// writeJSON writes one value on one line.
+func writeJSON(w io.Writer, value any) error {
+	line, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(line, '\n'))
+	return err
+}

@@ -1,0 +1,239 @@
+// Package service serves the core's algorithms over gRPC.
+//
+// A Balancer keeps the open jobs and speaks the wire of proto/evenstep/v1; the policies that decide are handed to it. A
+// Server is the gRPC server around it. Whatever clients send, in whatever order, each bad message ends its own stream with
+// an error that names the field, and nothing that is kept for a client outlives its streams.
+package service
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/evenstep/evenstep/core/sizing"
+	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
+)
+
+// maxAllWorkers bounds the workers of all open jobs together, and with them what the jobs keep.
+const maxAllWorkers = 1 << 20
+
+// Policy decides the batch sizes of one job.
+type Policy interface {
+	// Step takes what the step cost each worker, in rank order, and returns the sizes from then on and whether they are
+	// others than before. Calls come one at a time, in the order of the steps.
+	Step(seen []sizing.Observation) (d sizing.Decision, changed bool)
+}
+
+// Policies makes policies by the name that an Open asks for. start are the sizes in force, which satisfy the problem.
+type Policies map[string]func(p sizing.Problem, start []int) (Policy, error)
+
+// Balancer implements the Balancer service. Its methods may be called at the same time.
+type Balancer struct {
+	evenstepv1.UnimplementedBalancerServer
+	version  string
+	policies Policies
+	log      hclog.Logger
+	stopping chan struct{}
+	stop     sync.Once
+
+	mu      sync.Mutex
+	jobs    map[jobKey]*job
+	workers int // that all jobs are charged with
+}
+
+// jobKey names a job. Owners do not see each other: the same id under two owners is two jobs.
+type jobKey struct{ owner, id string }
+
+// NewBalancer returns a Balancer without jobs that tells its clients the given version.
+func NewBalancer(version string, policies Policies, log hclog.Logger) *Balancer {
+	return &Balancer{
+		version:  version,
+		policies: policies,
+		log:      log,
+		stopping: make(chan struct{}),
+		jobs:     make(map[jobKey]*job),
+	}
+}
+
+// Stop ends all streams, and those to come, with UNAVAILABLE. It does not wait for them.
+func (b *Balancer) Stop() { b.stop.Do(func() { close(b.stopping) }) }
+
+// Balance serves one stream, as the service definition says.
+func (b *Balancer) Balance(s grpc.BidiStreamingServer[evenstepv1.BalanceRequest, evenstepv1.BalanceResponse]) error {
+	st := newStream()
+	requests := receive(s)
+	first, err := b.next(s.Context(), requests, st)
+	if err != nil {
+		return orNil(err)
+	}
+	if first.GetOpen() == nil {
+		return invalid("request: the first one of a stream is not an open; send open, then reports")
+	}
+	o, err := newOpening(first.GetOpen(), b.policies)
+	if err != nil {
+		return err
+	}
+	key := jobKey{owner(s.Context()), o.job.ID}
+	j, err := b.hold(key, len(o.job.Workers))
+	if err != nil {
+		return err
+	}
+	defer b.release(key, j)
+	st.answer(&evenstepv1.BalanceResponse{Message: &evenstepv1.BalanceResponse_Opened{
+		Opened: &evenstepv1.Opened{CoreVersion: b.version, Policy: o.policy},
+	}})
+	if err := j.join(o, st, b.policies); err != nil {
+		return err
+	}
+	sent := send(s, st.answers)
+	err = b.reports(s.Context(), requests, j, o, st)
+	// What is queued still goes out, unless the queue is why the stream ends, or there is no time.
+	close(st.answers)
+	select {
+	case <-sent:
+	case <-st.out:
+	case <-b.stopping:
+	}
+	return orNil(err)
+}
+
+// reports hands the job what comes in on a stream that has joined it, and takes the stream out of the job in the end.
+func (b *Balancer) reports(ctx context.Context, requests <-chan received, j *job, o *opening, st *stream) error {
+	defer j.leave(o, st)
+	for {
+		r, err := b.next(ctx, requests, st)
+		if err != nil {
+			return err
+		}
+		if r.GetReport() == nil {
+			return invalid("request: not a report; after its open a stream carries nothing else")
+		}
+		if err := checkReport(r.GetReport(), o.rank, len(o.job.Workers)); err != nil {
+			return err
+		}
+		j.report(o, st, r.GetReport())
+	}
+}
+
+// next waits for the next request. It fails with io.EOF when the client is done, and with a status when the stream is to
+// end for another reason.
+func (b *Balancer) next(ctx context.Context, requests <-chan received, st *stream) (*evenstepv1.BalanceRequest, error) {
+	select {
+	case r := <-requests:
+		return r.message, r.err
+	case <-st.out:
+		return nil, st.err
+	case <-b.stopping:
+		return nil, status.Error(codes.Unavailable, "the core is stopping; connect again")
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// orNil turns the client's orderly end into success.
+func orNil(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// hold finds or makes a job and keeps it until release, charging it with the workers.
+func (b *Balancer) hold(key jobKey, workers int) (*job, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	j := b.jobs[key]
+	if j == nil {
+		j = &job{log: b.log.With("job", key.id)}
+	}
+	more := max(0, workers-j.charged)
+	if b.workers+more > maxAllWorkers {
+		return nil, status.Errorf(codes.ResourceExhausted,
+			"open.workers: %d more than the %d of the open jobs; a core takes %d", more, b.workers, maxAllWorkers)
+	}
+	b.jobs[key] = j
+	b.workers += more
+	j.charged += more
+	j.holders++
+	return j, nil
+}
+
+// release drops the job when nobody holds it any more.
+func (b *Balancer) release(key jobKey, j *job) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if j.holders--; j.holders == 0 {
+		b.workers -= j.charged
+		delete(b.jobs, key)
+	}
+}
+
+// owner tells clients apart by the subject of their certificate; without TLS there is one owner, since the socket lets
+// only one in.
+func owner(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return ""
+	}
+	return info.State.PeerCertificates[0].Subject.String()
+}
+
+// received is a message from the client or why there are no more.
+type received struct {
+	message *evenstepv1.BalanceRequest
+	err     error
+}
+
+// receive reads a stream in the background until it ends, since reading cannot be interrupted but by returning from the
+// handler.
+func receive(s grpc.BidiStreamingServer[evenstepv1.BalanceRequest, evenstepv1.BalanceResponse]) <-chan received {
+	requests := make(chan received)
+	go func() {
+		for {
+			message, err := s.Recv()
+			select {
+			case requests <- received{message, err}:
+			case <-s.Context().Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return requests
+}
+
+// send writes a stream in the background until answers is closed or the stream ends, then closes what it returns.
+func send(
+	s grpc.BidiStreamingServer[evenstepv1.BalanceRequest, evenstepv1.BalanceResponse],
+	answers <-chan *evenstepv1.BalanceResponse,
+) <-chan struct{} {
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for {
+			select {
+			case a, more := <-answers:
+				if !more || s.Send(a) != nil {
+					return
+				}
+			case <-s.Context().Done():
+				return
+			}
+		}
+	}()
+	return sent
+}

@@ -1,0 +1,207 @@
+package service
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/evenstep/evenstep/core/cluster"
+	"github.com/evenstep/evenstep/core/sizing"
+	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
+)
+
+// job is what the streams of one job share. Its state begins with the first stream and ends with the last; a stream
+// for all workers is a job's only one, so a newer one begins anew from the batch sizes that its client says are in
+// force.
+type job struct {
+	holders, charged int // streams that hold it, workers it is charged with; guarded by the Balancer's mutex
+
+	// mu guards all below; whoever holds it never waits.
+	mu         sync.Mutex
+	log        hclog.Logger
+	opening    *opening // of the stream that began the state
+	policy     Policy
+	allocation cluster.Allocation // in force
+	answered   bool               // whether any step was
+	nextStep   uint64             // the first that is not answered, in a job with one stream
+	gatherer   *gatherer          // in a job with a stream for each worker; else nil
+	streams    []*stream          // by rank, or one for all; nil where there is none
+	live       int                // streams that there are
+}
+
+// join makes the stream a part of the job. An older stream in its place ends with ABORTED: a client that lost its
+// connection is back before the core has noticed. A job that is open with other parameters refuses with ALREADY_EXISTS.
+func (j *job) join(o *opening, s *stream, policies Policies) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.live > 0 {
+		if err := j.agree(o); err != nil {
+			return err
+		}
+	}
+	slot := max(0, o.rank)
+	if j.live > 0 && j.streams[slot] != nil {
+		j.streams[slot].putOut(status.Error(codes.Aborted, "a newer stream took the place of this one"))
+		j.forget(slot)
+	}
+	if j.live == 0 || o.rank == allRanks {
+		if err := j.begin(o, policies); err != nil {
+			return err
+		}
+	}
+	j.streams[slot] = s
+	j.live++
+	if o.rank != allRanks {
+		j.gatherer.join(o.rank)
+	}
+	return nil
+}
+
+// agree refuses an opening that differs from the one that began the job.
+func (j *job) agree(o *opening) error {
+	if field := j.opening.differs(o); field != "" {
+		return status.Errorf(codes.AlreadyExists, "open.%s as in the open job %s", field, o.job.ID)
+	}
+	// Later on, a worker that comes back may know newer sizes than the first one did, or older.
+	if o.rank != allRanks && !j.answered && !slices.Equal(j.opening.start, o.start) {
+		return status.Errorf(codes.AlreadyExists, "open.batch_sizes: not those of the open job %s", o.job.ID)
+	}
+	return nil
+}
+
+// begin sets the state to that of a job that has seen no step. Whatever the policy refuses, the caller got wrong.
+func (j *job) begin(o *opening, policies Policies) error {
+	problem := o.problem()
+	sizes := o.start
+	if sizes == nil {
+		sizes = make([]int, len(problem.Workers))
+		if err := sizing.Equal(problem, sizes); err != nil {
+			return invalid("open: %v", err)
+		}
+	}
+	policy, err := policies[o.policy](problem, sizes)
+	if err != nil {
+		return invalid("open: %v", err)
+	}
+	j.opening, j.policy, j.gatherer, j.answered = o, policy, nil, false
+	j.allocation = cluster.Allocation{Version: 1, BatchSizes: slices.Clone(sizes), Reason: "the job begins"}
+	j.nextStep = 0
+	j.streams = make([]*stream, 1)
+	if o.rank != allRanks {
+		j.gatherer = newGatherer(len(problem.Workers))
+		j.streams = make([]*stream, len(problem.Workers))
+	}
+	return nil
+}
+
+// leave takes the stream out of the job, unless it is out already. The steps that only it was missing from are answered.
+func (j *job) leave(o *opening, s *stream) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if slot := max(0, o.rank); j.live > 0 && j.streams[slot] == s {
+		j.forget(slot)
+		j.settle()
+	}
+}
+
+// forget empties a place among the streams.
+func (j *job) forget(slot int) {
+	j.streams[slot] = nil
+	j.live--
+	if j.gatherer != nil {
+		j.gatherer.leave(slot)
+	}
+}
+
+// report takes a checked report that came in on the stream. Steps that were answered, and streams that are out, are
+// ignored.
+func (j *job) report(o *opening, s *stream, r *evenstepv1.StepReport) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	slot := max(0, o.rank)
+	if j.live == 0 || j.streams[slot] != s {
+		return
+	}
+	if j.gatherer != nil {
+		j.gatherer.add(o.rank, r.GetStep(), r.GetNextFreeStep(), observation(r.GetWorkers()[0]))
+		j.settle()
+		return
+	}
+	if r.GetStep() < j.nextStep {
+		return
+	}
+	j.nextStep = r.GetStep() + 1
+	seen := make([]sizing.Observation, len(j.opening.job.Workers))
+	for _, w := range r.GetWorkers() {
+		seen[w.GetRank()] = observation(w)
+	}
+	j.decide(seen)
+	j.answer(r.GetStep(), r.GetNextFreeStep())
+}
+
+// settle answers the steps that are complete. Sizes change only where every worker has reported the step, so that its
+// next_free_step is known, and has a stream, so that it will learn of the change: else the workers would not agree on
+// the sizes of a step, and their sum would be off.
+func (j *job) settle() {
+	if j.gatherer == nil {
+		return
+	}
+	for p := j.gatherer.pop(); p != nil; p = j.gatherer.pop() {
+		if p.reports == len(j.streams) && j.live == len(j.streams) {
+			j.decide(p.observations)
+		} else {
+			j.allocation.Reason = "not all workers reported the step and are here to learn of a change"
+		}
+		j.answer(p.step, p.nextFreeStep)
+	}
+}
+
+// decide lets the policy see what a step cost each worker and puts its sizes in force.
+func (j *job) decide(seen []sizing.Observation) {
+	d, changed := j.policy.Step(seen)
+	if changed {
+		if err := checkBatchSizes(&j.opening.job, d.BatchSizes); err != nil {
+			j.log.Error("the policy broke its promise; sizes stay", "policy", j.opening.policy, "batch_sizes", err)
+			j.allocation.Reason = "the policy's answer was not an allocation"
+			return
+		}
+		j.allocation.Version++
+		j.allocation.BatchSizes = slices.Clone(d.BatchSizes)
+	}
+	j.allocation.StepSeconds, j.allocation.Reason = d.StepSeconds, d.Reason
+}
+
+// answer queues the allocation in force on every stream, as the answer to a step. A stream with too many unread answers
+// is put out.
+func (j *job) answer(step, fromStep uint64) {
+	j.answered = true
+	j.allocation.FromStep = fromStep
+	response := newResponse(&j.allocation, step)
+	for slot, s := range j.streams {
+		if s != nil && !s.answer(response) {
+			s.putOut(status.Errorf(codes.ResourceExhausted, "%d answers are unread; read them as they come", maxUnread))
+			j.forget(slot)
+		}
+	}
+}
+
+// newResponse puts an allocation on the wire.
+func newResponse(a *cluster.Allocation, answersStep uint64) *evenstepv1.BalanceResponse {
+	sizes := make([]uint32, len(a.BatchSizes))
+	for i, n := range a.BatchSizes {
+		sizes[i] = uint32(n)
+	}
+	return &evenstepv1.BalanceResponse{Message: &evenstepv1.BalanceResponse_Allocation{
+		Allocation: &evenstepv1.Allocation{
+			Version:     a.Version,
+			FromStep:    a.FromStep,
+			BatchSizes:  sizes,
+			StepSeconds: a.StepSeconds,
+			Reason:      a.Reason,
+			AnswersStep: answersStep,
+		},
+	}}
+}

@@ -1,0 +1,242 @@
+package service
+
+import (
+	"context"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/evenstep/evenstep/core/sizing"
+	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
+)
+
+// realPolicies are the ones of package sizing.
+var realPolicies = Policies{
+	"auto":  func(p sizing.Problem, start []int) (Policy, error) { return sizing.NewAuto(p, start) },
+	"equal": func(p sizing.Problem, start []int) (Policy, error) { return sizing.NewEqual(p, start) },
+}
+
+// reader is a client that reads all its answers and checks that each is an allocation of the job.
+type reader struct {
+	*stream
+	opening  *opening
+	version  uint64
+	answered uint64 // the first step that it knows no answer to
+}
+
+func (r *reader) read(t *rapid.T) {
+	for len(r.answers) > 0 {
+		a := (<-r.answers).GetAllocation()
+		var sizes []int
+		for _, n := range a.GetBatchSizes() {
+			sizes = append(sizes, int(n))
+		}
+		if err := checkBatchSizes(&r.opening.job, sizes); err != nil {
+			t.Fatalf("sizes%v", err)
+		}
+		if a.GetVersion() < r.version || a.GetVersion() > r.version+1 && r.version > 0 {
+			t.Fatalf("version %d after %d", a.GetVersion(), r.version)
+		}
+		if a.GetAnswersStep() < r.answered || a.GetFromStep() <= a.GetAnswersStep() {
+			t.Fatalf("answer to step %d, from step %d, where %d was the next",
+				a.GetAnswersStep(), a.GetFromStep(), r.answered)
+		}
+		r.version, r.answered = a.GetVersion(), a.GetAnswersStep()+1
+	}
+}
+
+// Whatever workers report, lose, repeat and delay, and whenever they come and go, each answer is an allocation.
+func TestEveryAnswerSumsToTheGlobalBatch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		workers := rapid.IntRange(1, 5).Draw(t, "workers")
+		quantum := rapid.IntRange(1, 4).Draw(t, "quantum")
+		proposal := &evenstepv1.Open{
+			Job:         "job",
+			Quantum:     uint32(quantum),
+			GlobalBatch: uint32(quantum * workers * rapid.IntRange(1, 50).Draw(t, "quanta")),
+			Workers:     make([]*evenstepv1.Worker, workers),
+			Policy:      rapid.SampledFrom([]string{"", "auto", "equal"}).Draw(t, "policy"),
+		}
+		for i := range proposal.Workers {
+			proposal.Workers[i] = &evenstepv1.Worker{}
+		}
+		slots := 1
+		if rapid.Bool().Draw(t, "a stream for each") {
+			slots = workers
+		}
+		j := &job{log: hclog.NewNullLogger()}
+		readers := make([]*reader, slots)
+		for range rapid.IntRange(1, 200).Draw(t, "events") {
+			slot := rapid.IntRange(0, slots-1).Draw(t, "slot")
+			switch r := readers[slot]; {
+			case r == nil || rapid.IntRange(0, 30).Draw(t, "comes again") == 0:
+				if slots > 1 {
+					proposal.Rank = proto.Uint32(uint32(slot))
+				}
+				o, err := newOpening(proposal, realPolicies)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r = &reader{stream: newStream(), opening: o}
+				if err := j.join(o, r.stream, realPolicies); err != nil {
+					t.Fatal(err)
+				}
+				readers[slot] = r
+			case rapid.IntRange(0, 30).Draw(t, "goes") == 0:
+				j.leave(r.opening, r.stream)
+				readers[slot] = nil
+			default:
+				report := drawReport(t, r, workers)
+				if err := checkReport(report, r.opening.rank, workers); err != nil {
+					t.Fatal(err)
+				}
+				j.report(r.opening, r.stream, report)
+			}
+			for _, r := range readers {
+				if r != nil {
+					r.read(t)
+				}
+			}
+		}
+	})
+}
+
+// drawReport draws a valid report of a step around the next one.
+func drawReport(t *rapid.T, r *reader, workers int) *evenstepv1.StepReport {
+	step := r.answered + uint64(rapid.IntRange(0, 4).Draw(t, "ahead"))
+	step -= min(step, uint64(rapid.IntRange(0, 2).Draw(t, "behind")))
+	report := &evenstepv1.StepReport{Step: step, NextFreeStep: step + uint64(rapid.IntRange(1, 4).Draw(t, "drawn"))}
+	for rank := range workers {
+		if r.opening.rank == allRanks || r.opening.rank == rank {
+			report.Workers = append(report.Workers, &evenstepv1.WorkerReport{
+				Rank:           uint32(rank),
+				ComputeSeconds: rapid.OneOf(rapid.Float64Range(0, 1e300), rapid.Float64Range(0, 2)).Draw(t, "seconds"),
+				Samples:        rapid.OneOf(rapid.Float64Range(0, 1e300), rapid.Float64Range(0, 99)).Draw(t, "samples"),
+			})
+		}
+	}
+	return report
+}
+
+// The gatherer counts what steps are missing as it goes along; here each count is taken anew.
+func TestTheGathererCountsRight(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		workers := rapid.IntRange(1, 4).Draw(t, "workers")
+		g := newGatherer(workers)
+		last, any := uint64(0), false
+		for range rapid.IntRange(1, 100).Draw(t, "events") {
+			rank := rapid.IntRange(0, workers-1).Draw(t, "rank")
+			switch rapid.IntRange(0, 9).Draw(t, "event") {
+			case 0:
+				g.leave(rank)
+			case 1:
+				g.join(rank)
+			default:
+				g.join(rank)
+				step := g.done + uint64(rapid.IntRange(0, 30).Draw(t, "step"))
+				g.add(rank, step, step+1, sizing.Observation{})
+			}
+			for p := g.pop(); p != nil; p = g.pop() {
+				if any && p.step <= last {
+					t.Fatalf("step %d after %d", p.step, last)
+				}
+				last, any = p.step, true
+			}
+			if len(g.pending) > maxPending {
+				t.Fatalf("%d steps are pending", len(g.pending))
+			}
+			var got, want []int
+			for _, p := range g.pending {
+				missing := 0
+				for rank, waited := range g.waited {
+					if waited && g.next[rank] <= p.step {
+						missing++
+					}
+				}
+				got, want = append(got, p.missing), append(want, missing)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Fatalf("missing ranks by pending step (-want +got):\n%s", diff)
+			}
+		}
+	})
+}
+
+// script is a server's view of a stream whose client sends messages that are known before.
+type script struct {
+	grpc.ServerStream
+	ctx     context.Context
+	in      [][]byte
+	answers []*evenstepv1.BalanceResponse
+}
+
+func (s *script) Context() context.Context { return s.ctx }
+
+func (s *script) Recv() (*evenstepv1.BalanceRequest, error) {
+	if len(s.in) == 0 {
+		return nil, io.EOF
+	}
+	r := new(evenstepv1.BalanceRequest)
+	err := proto.Unmarshal(s.in[0], r)
+	s.in = s.in[1:]
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	return r, nil
+}
+
+func (s *script) Send(r *evenstepv1.BalanceResponse) error {
+	s.answers = append(s.answers, r)
+	return nil
+}
+
+// Any three messages end in answers that are allocations, or in an error of the client's.
+func FuzzBalance(f *testing.F) {
+	f.Add(marshal(f, &evenstepv1.BalanceRequest{Message: &evenstepv1.BalanceRequest_Open{Open: newOpen()}}),
+		marshal(f, request(newReport(0, 2, 0, 1, 2))), marshal(f, request(newReport(1, 2, 0, 1, 2))))
+	f.Add(marshal(f, &evenstepv1.BalanceRequest{Message: &evenstepv1.BalanceRequest_Open{Open: newOpen(rank(1))}}),
+		marshal(f, request(newReport(0, 2, 1))), []byte{})
+	f.Fuzz(func(t *testing.T, first, second, third []byte) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		b := NewBalancer("test", realPolicies, hclog.NewNullLogger())
+		s := &script{ctx: ctx, in: [][]byte{first, second, third}}
+		err := b.Balance(s)
+		if code := status.Code(err); !slices.Contains([]codes.Code{codes.OK, codes.InvalidArgument, codes.Internal}, code) {
+			t.Fatal(err)
+		}
+		if len(b.jobs) > 0 || b.workers > 0 {
+			t.Fatal("a job outlived its stream")
+		}
+		request := new(evenstepv1.BalanceRequest)
+		if err := proto.Unmarshal(first, request); err != nil {
+			return
+		}
+		for _, answer := range s.answers {
+			sum := uint64(0)
+			for _, n := range answer.GetAllocation().GetBatchSizes() {
+				sum += uint64(n)
+			}
+			if answer.GetAllocation() != nil && sum != uint64(request.GetOpen().GetGlobalBatch()) {
+				t.Fatalf("sizes sum to %d, global batch is %d", sum, request.GetOpen().GetGlobalBatch())
+			}
+		}
+	})
+}
+
+func marshal(f *testing.F, m proto.Message) []byte {
+	f.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return b
+}

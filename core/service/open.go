@@ -1,0 +1,229 @@
+package service
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"unicode"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/evenstep/evenstep/core/cluster"
+	"github.com/evenstep/evenstep/core/sizing"
+	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
+)
+
+const (
+	// maxWorkers bounds the workers of one job; with fewer characters per text than maxText, such an Open still fits
+	// into a message.
+	maxWorkers = 1 << 16
+	// maxText bounds the characters of each name that a client sends and the core keeps.
+	maxText = 256
+	// allRanks stands for the rank of a stream that reports for all workers.
+	allRanks = -1
+)
+
+// opening is an Open that was found valid, its defaults filled in.
+type opening struct {
+	job    cluster.Job
+	policy string
+	rank   int   // allRanks or the one worker that the stream reports for
+	start  []int // batch sizes in force; nil for equal ones
+}
+
+// newOpening checks an Open against the rules of the wire. The error is INVALID_ARGUMENT, names the field and says what
+// would be right.
+func newOpening(open *evenstepv1.Open, policies Policies) (*opening, error) {
+	o := &opening{
+		job: cluster.Job{
+			ID:          open.GetJob(),
+			Workload:    open.GetWorkload(),
+			GlobalBatch: int(open.GetGlobalBatch()),
+			Quantum:     max(1, int(open.GetQuantum())),
+		},
+		policy: open.GetPolicy(),
+		rank:   allRanks,
+	}
+	if o.policy == "" {
+		o.policy = "auto"
+	}
+	if err := checkNames(o, policies); err != nil {
+		return nil, err
+	}
+	if o.job.GlobalBatch == 0 || o.job.GlobalBatch%o.job.Quantum != 0 {
+		return nil, invalid("open.global_batch: %d is not a positive multiple of quantum %d",
+			o.job.GlobalBatch, o.job.Quantum)
+	}
+	var err error
+	if o.job.Workers, err = newWorkers(open.GetWorkers(), o.job.GlobalBatch, o.job.Quantum); err != nil {
+		return nil, err
+	}
+	if open.Rank != nil {
+		o.rank = int(open.GetRank())
+		if o.rank >= len(o.job.Workers) {
+			return nil, invalid("open.rank: %d of %d workers; give 0 to %d",
+				o.rank, len(o.job.Workers), len(o.job.Workers)-1)
+		}
+	}
+	if len(open.GetBatchSizes()) > 0 {
+		for _, n := range open.GetBatchSizes() {
+			o.start = append(o.start, int(n))
+		}
+		if err := checkBatchSizes(&o.job, o.start); err != nil {
+			return nil, invalid("open.batch_sizes%v", err)
+		}
+	}
+	return o, nil
+}
+
+// checkNames checks the texts of an Open but for those of its workers.
+func checkNames(o *opening, policies Policies) error {
+	if o.job.ID == "" {
+		return invalid("open.job: empty; give 1 to %d printable characters without spaces", maxText)
+	}
+	for _, r := range o.job.ID {
+		// unicode.IsPrint knows one space only, ' '.
+		if r == ' ' || !unicode.IsPrint(r) {
+			return invalid("open.job: %q is in it; give printable characters without spaces", r)
+		}
+	}
+	if isTooLong(o.job.ID) {
+		return invalid("open.job: more than %d characters", maxText)
+	}
+	if isTooLong(o.job.Workload) {
+		return invalid("open.workload: more than %d characters", maxText)
+	}
+	if _, known := policies[o.policy]; !known {
+		return invalid("open.policy: %.40q is none of %q", o.policy, slices.Sorted(maps.Keys(policies)))
+	}
+	return nil
+}
+
+func isTooLong(text string) bool { return utf8.RuneCountInString(text) > maxText }
+
+// newWorkers checks the workers of an Open and rounds their limits to the quantum: the lower one up, the upper one down.
+func newWorkers(reported []*evenstepv1.Worker, globalBatch, quantum int) ([]cluster.Worker, error) {
+	if len(reported) == 0 || len(reported) > maxWorkers {
+		return nil, invalid("open.workers: %d entries; give 1 to %d", len(reported), maxWorkers)
+	}
+	workers := make([]cluster.Worker, len(reported))
+	sumMin, sumMax := 0, 0
+	for i, r := range reported {
+		if isTooLong(r.GetNode()) || isTooLong(r.GetDeviceType()) {
+			return nil, invalid("open.workers[%d]: more than %d characters in node or device_type", i, maxText)
+		}
+		limits, err := newLimits(i, r, globalBatch, quantum)
+		if err != nil {
+			return nil, err
+		}
+		workers[i] = cluster.Worker{
+			Node:   r.GetNode(),
+			Device: cluster.Device{Type: r.GetDeviceType(), MemoryBytes: r.GetDeviceMemoryBytes()},
+			Limits: limits,
+		}
+		sumMin += limits.Min
+		sumMax += limits.Max
+	}
+	if sumMin > globalBatch {
+		return nil, invalid("open.global_batch: %d is below the sum of min_batch_size over all workers, %d",
+			globalBatch, sumMin)
+	}
+	if sumMax < globalBatch {
+		return nil, invalid("open.global_batch: %d is above the sum of max_batch_size over all workers, %d",
+			globalBatch, sumMax)
+	}
+	return workers, nil
+}
+
+func newLimits(i int, r *evenstepv1.Worker, globalBatch, quantum int) (cluster.Limits, error) {
+	low, high := int(r.GetMinBatchSize()), int(r.GetMaxBatchSize())
+	if low == 0 {
+		low = quantum
+	}
+	if high == 0 {
+		high = globalBatch
+	}
+	if high < low {
+		return cluster.Limits{}, invalid(
+			"open.workers[%d].max_batch_size: %d is below min_batch_size %d; give max >= min", i, high, low)
+	}
+	limits := cluster.Limits{Min: (low + quantum - 1) / quantum * quantum, Max: high / quantum * quantum}
+	if limits.Max < limits.Min {
+		return cluster.Limits{}, invalid(
+			"open.workers[%d].max_batch_size: no multiple of quantum %d is between min %d and max %d",
+			i, quantum, low, high)
+	}
+	return limits, nil
+}
+
+// checkBatchSizes says whether sizes are an allocation of the job: one per worker, each a multiple of the quantum within
+// the worker's limits, in sum the global batch. The error begins with what follows the name of the sizes.
+func checkBatchSizes(job *cluster.Job, sizes []int) error {
+	if len(sizes) != len(job.Workers) {
+		return fmt.Errorf(": %d entries for %d workers; give one per worker", len(sizes), len(job.Workers))
+	}
+	sum := 0
+	for i, n := range sizes {
+		if n%job.Quantum != 0 {
+			return fmt.Errorf("[%d]: %d is not a multiple of quantum %d", i, n, job.Quantum)
+		}
+		if limits := job.Workers[i].Limits; n < limits.Min || n > limits.Max {
+			return fmt.Errorf("[%d]: %d is outside the worker's limits %d to %d", i, n, limits.Min, limits.Max)
+		}
+		sum += n
+	}
+	if sum != job.GlobalBatch {
+		return fmt.Errorf(": sum to %d; give sizes that sum to global_batch %d", sum, job.GlobalBatch)
+	}
+	return nil
+}
+
+// problem states the job for a policy.
+func (o *opening) problem() sizing.Problem {
+	p := sizing.Problem{GlobalBatch: o.job.GlobalBatch, Quantum: o.job.Quantum}
+	for _, w := range o.job.Workers {
+		p.Workers = append(p.Workers, sizing.Worker{Min: w.Limits.Min, Max: w.Limits.Max})
+	}
+	return p
+}
+
+// differs compares what all streams of a job must agree on and names the first field that is not the same, with both
+// values; empty when all are. Batch sizes are not among them: a stream that comes back says where it stands now.
+func (o *opening) differs(other *opening) string {
+	switch {
+	case (o.rank == allRanks) != (other.rank == allRanks):
+		return "rank: the job is open as one stream for all workers or one for each, and this one is of the other kind"
+	case o.job.GlobalBatch != other.job.GlobalBatch:
+		return fmt.Sprintf("global_batch: %d, not %d", other.job.GlobalBatch, o.job.GlobalBatch)
+	case o.job.Quantum != other.job.Quantum:
+		return fmt.Sprintf("quantum: %d, not %d", other.job.Quantum, o.job.Quantum)
+	case o.policy != other.policy:
+		return fmt.Sprintf("policy: %q, not %q", other.policy, o.policy)
+	case o.job.Workload != other.job.Workload:
+		return fmt.Sprintf("workload: %q, not %q", other.job.Workload, o.job.Workload)
+	case len(o.job.Workers) != len(other.job.Workers):
+		return fmt.Sprintf("workers: %d entries, not %d", len(other.job.Workers), len(o.job.Workers))
+	}
+	for i, w := range o.job.Workers {
+		switch v := other.job.Workers[i]; {
+		case v.Node != w.Node:
+			return fmt.Sprintf("workers[%d].node: %q, not %q", i, v.Node, w.Node)
+		case v.Device.Type != w.Device.Type:
+			return fmt.Sprintf("workers[%d].device_type: %q, not %q", i, v.Device.Type, w.Device.Type)
+		case v.Device.MemoryBytes != w.Device.MemoryBytes:
+			return fmt.Sprintf("workers[%d].device_memory_bytes: %d, not %d",
+				i, v.Device.MemoryBytes, w.Device.MemoryBytes)
+		case v.Limits.Min != w.Limits.Min:
+			return fmt.Sprintf("workers[%d].min_batch_size: %d, not %d", i, v.Limits.Min, w.Limits.Min)
+		case v.Limits.Max != w.Limits.Max:
+			return fmt.Sprintf("workers[%d].max_batch_size: %d, not %d", i, v.Limits.Max, w.Limits.Max)
+		}
+	}
+	return ""
+}
+
+func invalid(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}

@@ -1,0 +1,64 @@
+package service
+
+import (
+	"math"
+
+	"github.com/evenstep/evenstep/core/sizing"
+	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
+)
+
+// checkReport checks the form of a report on a stream of the given rank, in a job of that many workers. It looks at
+// nothing that a lost, late or repeated message could explain: those are for the job to ignore.
+func checkReport(r *evenstepv1.StepReport, rank, workers int) error {
+	if r.GetNextFreeStep() <= r.GetStep() {
+		return invalid("report.next_free_step: %d is not past step %d, whose batch was drawn",
+			r.GetNextFreeStep(), r.GetStep())
+	}
+	if rank != allRanks {
+		if len(r.GetWorkers()) != 1 || int(r.GetWorkers()[0].GetRank()) != rank {
+			return invalid("report.workers: give one entry, of rank %d, as the stream is that worker's", rank)
+		}
+		return checkWorker(0, r.GetWorkers()[0])
+	}
+	if len(r.GetWorkers()) != workers {
+		return invalid("report.workers: %d entries for %d workers; give one per worker", len(r.GetWorkers()), workers)
+	}
+	seen := make([]bool, workers)
+	for i, w := range r.GetWorkers() {
+		if int(w.GetRank()) >= workers || seen[w.GetRank()] {
+			return invalid("report.workers[%d].rank: %d is unknown or repeated; give each of 0 to %d once",
+				i, w.GetRank(), workers-1)
+		}
+		seen[w.GetRank()] = true
+		if err := checkWorker(i, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkWorker(i int, w *evenstepv1.WorkerReport) error {
+	for _, quantity := range []struct {
+		name  string
+		value float64
+	}{
+		{"compute_seconds", w.GetComputeSeconds()},
+		{"samples", w.GetSamples()},
+		{"cpu_available", w.GetCpuAvailable()},
+		{"sm_clock_mhz", w.GetSmClockMhz()},
+	} {
+		// Written so that NaN fails it too.
+		if !(quantity.value >= 0 && quantity.value <= math.MaxFloat64) {
+			return invalid("report.workers[%d].%s: %v is not a finite number >= 0", i, quantity.name, quantity.value)
+		}
+	}
+	return nil
+}
+
+// observation is what a checked report says about a worker's speed. A time without samples says nothing.
+func observation(w *evenstepv1.WorkerReport) sizing.Observation {
+	if w.GetSamples() == 0 {
+		return sizing.Observation{}
+	}
+	return sizing.Observation{Samples: w.GetSamples(), Seconds: w.GetComputeSeconds()}
+}

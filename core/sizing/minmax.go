@@ -1,0 +1,135 @@
+package sizing
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// MinMax writes into sizes, one entry per worker, batch sizes that minimise the time of the slowest worker, and returns
+// that time in seconds. The optimum is exact over whole quanta for any curves that do not fall; of several optimal
+// vectors any may come out. It allocates nothing of its own.
+//
+// With cap_i(T) the most samples that worker i finishes within T seconds, the least T with Σ cap_i(T) >= N is the
+// answer, and Σ cap is a staircase that changes only where some worker finishes one more quantum. The search closes in on
+// that step of the staircase from both sides; the caps just below it are what handing out one quantum at a time to
+// whoever finishes first would have given by then, and the rest goes to the workers that finish their next quantum at T.
+//
+// The error names the field that is wrong; it is an *InfeasibleError when no vector fits.
+func MinMax(p Problem, sizes []int) (stepSeconds float64, err error) {
+	if err := p.check(); err != nil {
+		return 0, err
+	}
+	if len(sizes) != len(p.Workers) {
+		return 0, fmt.Errorf("sizes: room for %d workers; give %d", len(sizes), len(p.Workers))
+	}
+	for i := range p.Workers {
+		if p.Workers[i].Curve == nil {
+			return 0, fmt.Errorf("workers[%d].curve: missing", i)
+		}
+	}
+	if !p.climb(p.search(), sizes) {
+		return 0, errors.New("workers: a curve falls or is not a number; give seconds that do not fall")
+	}
+	return p.StepSeconds(sizes), nil
+}
+
+// stair is a place on the staircase Σ cap(T). All times are seconds.
+type stair struct {
+	t    float64
+	sum  int     // Σ cap(t)
+	last float64 // the time at which the staircase came up to sum, at most t; -1 if it started there
+	next float64 // the time at which it leaves it, above t
+}
+
+// search returns the highest stair below the global batch; its next is the optimal T. (It is the first stair of all where
+// the minimums are the whole batch.)
+func (p *Problem) search() stair {
+	lo := p.stair(-1) // before time 0 the workers hold their minimums
+	if lo.sum == p.GlobalBatch {
+		return lo
+	}
+	hi := p.stair(math.Inf(1))
+	for pass := 0; lo.next < hi.last; pass++ {
+		if s := p.stair(p.between(lo, hi, pass)); s.sum < p.GlobalBatch {
+			lo = s
+		} else {
+			hi = s
+		}
+	}
+	return lo
+}
+
+// between picks the next time to look at, lo.next <= t < hi.last, so that each pass leaves at least one stair behind.
+func (p *Problem) between(lo, hi stair, pass int) float64 {
+	var t float64
+	want := float64(p.GlobalBatch)
+	switch {
+	case pass >= 16 && pass%2 == 0:
+		// Curves of wildly different scale. Halving the distance in representable numbers ends after 64 passes.
+		a, b := math.Float64bits(lo.next), math.Float64bits(hi.last)
+		t = math.Float64frombits(a + (b-a)/2)
+	case pass == 0:
+		t = p.meanSeconds(p.GlobalBatch / len(p.Workers))
+	case math.IsInf(hi.t, 1):
+		t = lo.t * 1.1 * want / float64(lo.sum)
+	case lo.t < 0:
+		t = hi.t * 0.9 * want / float64(hi.sum)
+	default:
+		// Σ cap is nearly linear for affine curves: interpolate, and where the answer is close to one side aim a little
+		// past it, or the other side would never move.
+		f := (want - float64(lo.sum)) / float64(hi.sum-lo.sum)
+		if f < 0.1 {
+			f *= 2
+		} else if f > 0.9 {
+			f -= 1 - f
+		}
+		t = lo.next + f*(hi.last-lo.next)
+	}
+	if t >= lo.next && t < hi.last {
+		return t
+	}
+	return lo.next
+}
+
+// meanSeconds is the workers' mean time if all had n samples.
+func (p *Problem) meanSeconds(n int) float64 {
+	sum := 0.0
+	for i := range p.Workers {
+		sum += p.Workers[i].seconds(n)
+	}
+	return sum / float64(len(p.Workers))
+}
+
+// stair finds the place on the staircase at t.
+func (p *Problem) stair(t float64) stair {
+	s := stair{t: t, last: -1, next: math.Inf(1)}
+	for i := range p.Workers {
+		n, last, next := p.capacity(&p.Workers[i], t)
+		s.sum = add(s.sum, n)
+		if last > s.last {
+			s.last = last
+		}
+		if next < s.next {
+			s.next = next
+		}
+	}
+	return s
+}
+
+// climb writes the caps at the stair into sizes and deals what is missing to the workers that finish more by its next.
+// It is false where that does not make up the global batch, which takes a curve that falls.
+func (p *Problem) climb(s stair, sizes []int) bool {
+	left := p.GlobalBatch
+	for i := range p.Workers {
+		sizes[i], _, _ = p.capacity(&p.Workers[i], s.t)
+		left -= sizes[i]
+	}
+	for i := 0; i < len(p.Workers) && left > 0; i++ {
+		n, _, _ := p.capacity(&p.Workers[i], s.next)
+		more := min(n-sizes[i], left)
+		sizes[i] += more
+		left -= more
+	}
+	return left == 0
+}

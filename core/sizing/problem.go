@@ -1,0 +1,143 @@
+// Package sizing says how many samples each worker of a job gets in a step, so that all of them finish together and the
+// global batch stays what the user fixed: semi-dynamic load balancing (LB-BSP).
+//
+// MinMax and Equal solve one instance. Auto and EqualPolicy have memory: they are fed what a job's steps cost and answer
+// with the batch sizes to train on.
+//
+// The package is pure: no I/O, no clock, no goroutine, no randomness. Nothing in it panics on bad numbers.
+package sizing
+
+import (
+	"fmt"
+	"math"
+)
+
+// Curve is what sizing asks of a worker's speed curve. Seconds must not fall as n rises.
+type Curve interface {
+	// Seconds is the compute time of n >= 1 samples, at least 0.
+	Seconds(n int) float64
+	// Samples is the inverse of Seconds, about: the most samples computed within the given seconds. The solver starts
+	// from it and trusts Seconds alone, so a poor answer costs time, not exactness.
+	Samples(seconds float64) float64
+}
+
+// Problem is one instance of batch sizing: split GlobalBatch samples among the workers.
+type Problem struct {
+	GlobalBatch int      // N, at least 1
+	Quantum     int      // batch sizes are multiples of it; at least 1, divides GlobalBatch
+	Workers     []Worker // at least one
+}
+
+// Worker is one worker's share of a Problem.
+type Worker struct {
+	// Min and Max bound the batch size in samples: 0 <= Min <= Max. Min counts rounded up to the quantum, Max down.
+	Min, Max int
+	Curve    Curve // compute time; Equal and the policies with memory do not look at it
+	// CommunicateSeconds is added to the compute time of a worker that has any samples; finite, at least 0.
+	CommunicateSeconds float64
+}
+
+// InfeasibleError says that no vector within the limits sums to the global batch. All three are samples; a sum past the
+// largest int stands at that.
+type InfeasibleError struct {
+	GlobalBatch    int
+	MinSum, MaxSum int // of the limits, rounded to the quantum
+}
+
+func (e *InfeasibleError) Error() string {
+	return fmt.Sprintf("global_batch: %d is outside what the workers can take, %d (sum of min) to %d (sum of max)",
+		e.GlobalBatch, e.MinSum, e.MaxSum)
+}
+
+// check returns an error that names the first field that is wrong, or an InfeasibleError.
+func (p *Problem) check() error {
+	switch {
+	case p.GlobalBatch < 1:
+		return fmt.Errorf("global_batch: %d is below 1", p.GlobalBatch)
+	case p.Quantum < 1:
+		return fmt.Errorf("quantum: %d is below 1", p.Quantum)
+	case p.GlobalBatch%p.Quantum != 0:
+		return p.notAMultiple()
+	case len(p.Workers) == 0:
+		return fmt.Errorf("workers: none; give at least one")
+	}
+	minSum, maxSum := 0, 0
+	for i := range p.Workers {
+		w := &p.Workers[i]
+		least, most := p.limits(w)
+		switch {
+		case w.Min < 0:
+			return fmt.Errorf("workers[%d].min: %d is below 0", i, w.Min)
+		case w.Max < w.Min:
+			return fmt.Errorf("workers[%d].max: %d is below min %d; give max >= min", i, w.Max, w.Min)
+		case most < least:
+			return fmt.Errorf("workers[%d].max: no multiple of the quantum %d between min %d and max %d", i, p.Quantum,
+				w.Min, w.Max)
+		case !(w.CommunicateSeconds >= 0) || math.IsInf(w.CommunicateSeconds, 1):
+			return fmt.Errorf("workers[%d].communicate_seconds: %v is not a finite number >= 0", i, w.CommunicateSeconds)
+		}
+		minSum, maxSum = add(minSum, least), add(maxSum, most)
+	}
+	if p.GlobalBatch < minSum || p.GlobalBatch > maxSum {
+		return &InfeasibleError{p.GlobalBatch, minSum, maxSum}
+	}
+	return nil
+}
+
+func (p *Problem) notAMultiple() error {
+	below := p.GlobalBatch - p.GlobalBatch%p.Quantum
+	if below == 0 {
+		return fmt.Errorf("global_batch: %d is not a multiple of the quantum %d; give %d", p.GlobalBatch, p.Quantum,
+			p.Quantum)
+	}
+	return fmt.Errorf("global_batch: %d is not a multiple of the quantum %d; give %d or %d", p.GlobalBatch, p.Quantum,
+		below, add(below, p.Quantum))
+}
+
+// limits are a worker's least and largest batch size, as multiples of the quantum. A minimum that no multiple reaches
+// stands at the largest int.
+func (p *Problem) limits(w *Worker) (least, most int) {
+	least = w.Min
+	if r := least % p.Quantum; r > 0 {
+		least = add(least, p.Quantum-r)
+	}
+	return least, w.Max - w.Max%p.Quantum
+}
+
+// clamp moves n, a multiple of the quantum, to within the worker's limits.
+func (p *Problem) clamp(w *Worker, n int) int {
+	// Testing against the limits as given saves the two divisions for most workers.
+	switch {
+	case n < w.Min:
+		n, _ = p.limits(w)
+	case n > w.Max:
+		_, n = p.limits(w)
+	}
+	return n
+}
+
+// seconds is the worker's step time with n samples.
+func (w *Worker) seconds(n int) float64 {
+	if n <= 0 {
+		return 0
+	}
+	return w.CommunicateSeconds + w.Curve.Seconds(n)
+}
+
+// StepSeconds is what a step takes: the time of the slowest worker with the given sizes, one entry per worker. Every
+// worker needs its Curve.
+func (p *Problem) StepSeconds(sizes []int) float64 {
+	t := 0.0
+	for i := range p.Workers {
+		t = max(t, p.Workers[i].seconds(sizes[i]))
+	}
+	return t
+}
+
+// add is a + b of two numbers >= 0, or the largest int where that does not fit.
+func add(a, b int) int {
+	if a > math.MaxInt-b {
+		return math.MaxInt
+	}
+	return a + b
+}
