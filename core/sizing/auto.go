@@ -10,15 +10,13 @@ import (
 
 // These are our defaults, not published values.
 const (
-	// leastGain is the share of the step time that a move must save. It is widened by how uncertain the curves are:
-	// of many workers that are alike some always look slow.
+	// leastGain is the share of the step time that a move must save. The uncertainty of the curves widens it: of many
+	// workers that are alike some always look slow.
 	leastGain  = 0.015
-	gainSigmas = 2.5
+	gainSigmas = 1
 
-	// settle is how many steps with the new sizes must have been seen after a move before the next.
-	settle = 2
-	// patience is after how many steps a move counts as seen though no report says so, because what the job counts
-	// as samples is not what it was told to take.
+	// patience is after how many steps a move counts as seen though no report says so, because what the job counts as
+	// samples is not what it was told to take.
 	patience = 50
 )
 
@@ -31,7 +29,6 @@ type Auto struct {
 	problem  Problem // its curves are the ones learned
 	learned  []speed.Online
 	decision Decision
-	seen     int   // steps in a row that ran with the sizes decided
 	waited   int   // steps since the last move
 	next     []int // room for the solver
 }
@@ -62,19 +59,22 @@ func (a *Auto) Step(observed []Observation) (d Decision, changed bool) {
 		a.learned[i].Observe(o.Samples, o.Seconds)
 	}
 	a.waited++
-	if a.hold(observed) {
-		a.seen++
-	} else {
-		a.seen = 0
+	p, known := a.predicted()
+	if known == 0 {
+		return a.decision, false
 	}
-	return a.decide()
+	a.decision.StepSeconds = p.StepSeconds(a.decision.BatchSizes)
+	if !a.arrived(observed) && a.waited < patience {
+		return a.decision, false
+	}
+	return a.decide(p)
 }
 
-// hold says whether the step ran with the sizes decided, as far as it was measured.
-func (a *Auto) hold(observed []Observation) bool {
+// arrived says whether the step ran with the sizes decided, as far as it was measured.
+func (a *Auto) arrived(observed []Observation) bool {
 	measured := false
 	for i, o := range observed {
-		if !(o.Seconds > 0) {
+		if !(o.Seconds > 0) || math.IsInf(o.Seconds, 1) {
 			continue
 		}
 		measured = true
@@ -85,22 +85,15 @@ func (a *Auto) hold(observed []Observation) bool {
 	return measured
 }
 
-func (a *Auto) decide() (d Decision, changed bool) {
-	p, known := a.predicted()
-	if known == 0 {
-		return a.decision, false
-	}
-	now := p.StepSeconds(a.decision.BatchSizes)
-	a.decision.StepSeconds = now
-	if a.seen < settle && a.waited < patience {
-		return a.decision, false
-	}
+// decide moves if that saves enough.
+func (a *Auto) decide(p Problem) (d Decision, changed bool) {
+	now := a.decision.StepSeconds
 	then, err := MinMax(p, a.next)
 	if err != nil || !(now-then > a.band()*now) {
 		return a.decision, false
 	}
 	a.decision = Decision{slices.Clone(a.next), then, a.reason(p, now, then)}
-	a.seen, a.waited = 0, 0
+	a.waited = 0
 	return a.decision, true
 }
 
