@@ -1,4 +1,4 @@
-"""Puts the ``evenstep`` binary into the wheel, which makes it one for this machine's kind of processor."""
+"""Puts the `evenstep` binary into the wheel, which makes it one for this machine's kind of processor."""
 
 import platform
 from pathlib import Path
@@ -8,7 +8,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class BinaryHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Includes ``build/evenstep`` of the repository as ``evenstep/bin/evenstep``."""
+    """Includes `build/evenstep` of the repository as `evenstep/bin/evenstep`."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the binary, but not to an editable install, which takes it from where it was built."""

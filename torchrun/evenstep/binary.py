@@ -1,4 +1,4 @@
-"""Where the ``evenstep`` binary is: ``$EVENSTEP_BINARY``, else the one in this wheel, else the one on ``PATH``."""
+"""Where the `evenstep` binary is: `$EVENSTEP_BINARY`, else the one in this wheel, else the one on `PATH`."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ _IN_WHEEL = Path(__file__).parent / "bin" / "evenstep"
 
 
 def find() -> Path:
-    """Return the binary; ``FileNotFoundError`` says in one line where it was looked for."""
+    """Return the binary; `FileNotFoundError` says in one line where it was looked for."""
     named = os.environ.get("EVENSTEP_BINARY")
     if named:
         # Whoever names one wants no other, so that a slip is not papered over.

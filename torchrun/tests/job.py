@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Job:
-    """Agents of one job, started with ``torchrun --rdzv-backend=evenstep``, and what their workers report."""
+    """Agents of one job, started with `torchrun --rdzv-backend=evenstep`, and what their workers report."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         # Short, so that a socket's path in it is short enough; its own, so that what is left in it is ours.

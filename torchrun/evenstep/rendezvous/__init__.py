@@ -1,4 +1,4 @@
-"""``torchrun --rdzv-backend=evenstep``: torch's own c10d rendezvous, and a core that each round's workers can reach.
+"""`torchrun --rdzv-backend=evenstep`: torch's own c10d rendezvous, and a core that each round's workers can reach.
 
 torch loads this module in every process that imports its rendezvous, so it imports nothing until a handler is wanted.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def get_creator() -> "RendezvousHandlerCreator":
-    """Return what makes a handler from torchrun's parameters: the entry point of the group ``torchrun.handlers``."""
+    """Return what makes a handler from torchrun's parameters: the entry point of the group `torchrun.handlers`."""
     return _create
 
 

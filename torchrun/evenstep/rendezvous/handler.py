@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def create_handler(params: RendezvousParameters) -> "EvenstepRendezvousHandler":
-    """Join the rendezvous that ``params`` names."""
+    """Join the rendezvous that `params` names."""
     try:
         settings = Settings.read(params.config, os.environ)
         params = _with_endpoint(params)
@@ -40,7 +40,7 @@ def create_handler(params: RendezvousParameters) -> "EvenstepRendezvousHandler":
 
 
 def _with_endpoint(params: RendezvousParameters) -> RendezvousParameters:
-    """Make one node without an endpoint what ``--standalone`` makes it: a free port of this host and a fresh run id."""
+    """Make one node without an endpoint what `--standalone` makes it: a free port of this host and a fresh run id."""
     if params.endpoint:
         return params
     if params.max_nodes > 1:
@@ -65,7 +65,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
     """
 
     def __init__(self, inner: RendezvousHandler, store: Store, settings: Settings) -> None:
-        """Wrap ``inner``, whose rounds all see ``store``."""
+        """Wrap `inner`, whose rounds all see `store`."""
         self._inner = inner
         self._store = store
         self._settings = settings
@@ -73,7 +73,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         self._environment_before: dict[str, str | None] = {}
 
     def get_backend(self) -> str:
-        """Return the name that ``--rdzv-backend`` chose us by."""
+        """Return the name that `--rdzv-backend` chose us by."""
         return "evenstep"
 
     def next_rendezvous(self) -> RendezvousInfo:

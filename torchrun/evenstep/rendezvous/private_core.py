@@ -1,4 +1,4 @@
-"""The private core: an ``evenstep serve`` that belongs to one torchrun agent and ends with it, however that ends.
+"""The private core: an `evenstep serve` that belongs to one torchrun agent and ends with it, however that ends.
 
 The core reads its standard input, whose other end only the agent holds: when the agent is gone, even by kill -9, the
 core meets the end of its input, removes its socket and folder, and exits. It ignores the terminal's ^C, since torchrun
@@ -32,12 +32,12 @@ class PrivateCore:
     """A running core. A core that dies is started again at the same address, so workers only have to reconnect."""
 
     address: str
-    """Where it listens, as ``unix:PATH``."""
+    """Where it listens, as `unix:PATH`."""
 
     _process: subprocess.Popen[bytes] | None = None
 
     def __init__(self, binary: Path) -> None:
-        """Start it and wait until it listens; ``OSError`` says in one line why it does not."""
+        """Start it and wait until it listens; `OSError` says in one line why it does not."""
         self._folder = _make_folder()
         self.address = f"unix:{self._folder}/core.sock"
         self._command = [str(binary), "serve", "--private", "--listen", self.address]

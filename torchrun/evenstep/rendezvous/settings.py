@@ -1,4 +1,4 @@
-"""What the user asked of us: our keys of ``--rdzv-conf``, else variables that mean the same. Other keys are c10d's."""
+"""What the user asked of us: our keys of `--rdzv-conf`, else variables that mean the same. Other keys are c10d's."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Settings:
-    """Each ``None`` where the user said nothing."""
+    """Each `None` where the user said nothing."""
 
     core: str | None
     """The address of a shared core, which makes a private one needless."""
@@ -17,7 +17,7 @@ class Settings:
 
     @classmethod
     def read(cls, config: Mapping[str, Any], environ: Mapping[str, str]) -> "Settings":
-        """Check what is given; ``ValueError`` names the field and what would be right."""
+        """Check what is given; `ValueError` names the field and what would be right."""
 
         def read(key: str, variable: str, pattern: str, wanted: str) -> str | None:
             field, value = f"{key} in --rdzv-conf", config.get(key)

@@ -5,9 +5,9 @@
     loader  = DataLoader(dataset, batch_sampler=sampler, num_workers=4)
     model   = evenstep.balance(DistributedDataParallel(model), sampler)
 
-Each file holds one idea: ``sampler`` who gets which samples, ``schedule`` which batch sizes hold at which step,
-``weight`` what each rank's gradient counts for, ``stopwatch`` how long a rank computed, ``exchange`` what the ranks
-tell each other, ``core`` the stream to the core, ``balance`` the step loop that joins them.
+Each file holds one idea: `sampler` who gets which samples, `schedule` which batch sizes hold at which step,
+`weight` what each rank's gradient counts for, `stopwatch` how long a rank computed, `exchange` what the ranks
+tell each other, `core` the stream to the core, `balance` the step loop that joins them.
 """
 
 from evenstep.torch.balance import balance

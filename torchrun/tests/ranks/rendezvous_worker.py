@@ -1,6 +1,6 @@
-"""A worker that reports what it was given: ``rendezvous_worker.py REPORT [reduce] [stay]``.
+"""A worker that reports what it was given: `rendezvous_worker.py REPORT [reduce] [stay]`.
 
-``reduce`` adds up ones over all workers with gloo; ``stay`` waits for the file REPORT.done before it leaves.
+`reduce` adds up ones over all workers with gloo; `stay` waits for the file REPORT.done before it leaves.
 """
 
 import ctypes
