@@ -10,16 +10,10 @@ import (
 
 // These are our defaults, not published values.
 const (
-	// leastGain is the share of the step time that a move must save. It is widened by how uncertain the curves are:
-	// of many workers that are alike some always look slow.
-	leastGain  = 0.015
-	gainSigmas = 2.5
-
-	// settle is how many steps with the new sizes must have been seen after a move before the next.
-	settle = 2
-	// patience is after how many steps a move counts as seen though no report says so, because what the job counts
-	// as samples is not what it was told to take.
-	patience = 50
+	// leastGain is the share of the step time that a move must save. The uncertainty of the curves widens it: of many
+	// workers that are alike some always look slow.
+	leastGain  = 0.01
+	gainSigmas = 1
 )
 
 // Auto is the policy of choice: it learns every worker's speed curve, solves for the min-max on the curves, and moves when
@@ -31,8 +25,7 @@ type Auto struct {
 	problem  Problem // its curves are the ones learned
 	learned  []speed.Online
 	decision Decision
-	seen     int   // steps in a row that ran with the sizes decided
-	waited   int   // steps since the last move
+	before   []int // the sizes before the last move; nil before the first
 	next     []int // room for the solver
 }
 
@@ -61,46 +54,46 @@ func (a *Auto) Step(observed []Observation) (d Decision, changed bool) {
 	for i, o := range observed {
 		a.learned[i].Observe(o.Samples, o.Seconds)
 	}
-	a.waited++
-	if a.hold(observed) {
-		a.seen++
-	} else {
-		a.seen = 0
+	p, known := a.predicted()
+	if known == 0 {
+		return a.decision, false
 	}
-	return a.decide()
+	a.decision.StepSeconds = p.StepSeconds(a.decision.BatchSizes)
+	if !a.arrived(observed) {
+		return a.decision, false
+	}
+	return a.decide(p)
 }
 
-// hold says whether the step ran with the sizes decided, as far as it was measured.
-func (a *Auto) hold(observed []Observation) bool {
+// arrived says whether the step ran with the sizes decided rather than with those before, as far as it was measured.
+// Samples need not be the sizes to the last one: some jobs count the rows that a filter left.
+func (a *Auto) arrived(observed []Observation) bool {
 	measured := false
 	for i, o := range observed {
-		if !(o.Seconds > 0) {
+		if !(o.Seconds > 0) || math.IsInf(o.Seconds, 1) {
 			continue
 		}
 		measured = true
-		if !(math.Abs(o.Samples-float64(a.decision.BatchSizes[i])) < 0.5) {
+		if a.before == nil || a.before[i] == a.decision.BatchSizes[i] {
+			continue
+		}
+		off, offBefore := o.Samples-float64(a.decision.BatchSizes[i]), o.Samples-float64(a.before[i])
+		if !(math.Abs(off) < math.Abs(offBefore)) {
 			return false
 		}
 	}
 	return measured
 }
 
-func (a *Auto) decide() (d Decision, changed bool) {
-	p, known := a.predicted()
-	if known == 0 {
-		return a.decision, false
-	}
-	now := p.StepSeconds(a.decision.BatchSizes)
-	a.decision.StepSeconds = now
-	if a.seen < settle && a.waited < patience {
-		return a.decision, false
-	}
+// decide moves if that saves enough.
+func (a *Auto) decide(p Problem) (d Decision, changed bool) {
+	now := a.decision.StepSeconds
 	then, err := MinMax(p, a.next)
 	if err != nil || !(now-then > a.band()*now) {
 		return a.decision, false
 	}
+	a.before = a.decision.BatchSizes
 	a.decision = Decision{slices.Clone(a.next), then, a.reason(p, now, then)}
-	a.seen, a.waited = 0, 0
 	return a.decision, true
 }
 

@@ -2,7 +2,7 @@ package speed
 
 import "math"
 
-// These are our defaults, not published values. Sigma is relative to the predicted time.
+// These are our defaults, not published values. Sigmas are relative to the predicted time.
 const (
 	dropped = 2 // observations not learned from: memory is allocated and kernels are compiled in the first steps
 
@@ -10,18 +10,22 @@ const (
 	leastNoise = 0.005 // what no clock and no kernel stays below for long
 	noiseGain  = 0.05  // weight of one observation in the noise
 
-	drift      = 0.002 // sigma of the level's random walk, per observation
-	shareSigma = 0.3   // sigma of the prior that the time is all per sample and none fixed
+	drift = 0.003 // sigma of what the level moves by from one observation to the next
+
+	firstShare = 0.3  // sigma of the fixed share of the time, which starts at 0
+	mostShare  = 0.9  // so that twice the samples always take longer, by a tenth at least
+	levelDoubt = 0.05 // sigma of what the level may jump by while the size changes
+	follow     = 0.25 // by how much of the way the level's size follows the worker's
 
 	clip = 2 // residuals count up to so many sigma
 
-	// A level change is three observations in a row that are off to the same side by both of these.
-	changeRun   = 3
-	changeRatio = 0.08
-	changeSigma = 3
+	// The level has jumped when so many observations in a row are off to the same side by both of these.
+	jumpRun   = 3
+	jumpRatio = 0.08
+	jumpSigma = 3
 )
 
-// Observations outside these bounds come from a broken clock or counter and are ignored, so that no square overflows.
+// Observations outside these bounds come from a broken clock or counter and are ignored, so that nothing overflows.
 const (
 	leastSeconds, mostSeconds = 1e-9, 1e9
 	leastSamples, mostSamples = 1e-3, 1e12
@@ -29,24 +33,28 @@ const (
 
 // Online learns the affine curve of one worker from its steps. The zero value is ready.
 //
-// It is a Kalman filter (recursive least squares with a model of what is forgotten) for t = fixed + perSample·n:
+// It sees the curve as level × shape: the level is the time at the batch size where the worker lately was, the shape is
+// the share of that time which is fixed, whatever the size. Two scalar Kalman filters follow them:
 //
-//   - The curve drifts in level, not in shape: process noise lies along (fixed, perSample) itself, since a shared or
-//     throttled device slows all of a step by one factor. So nothing winds up while a single batch size is seen.
-//   - While a single size was seen its time tells nothing about the split. The prior starts at fixed = 0, proportional,
-//     and leaves the split so uncertain that the first other size settles it.
+//   - The level drifts and jumps, since a shared or throttled device slows all of a step by one factor.
+//   - The share starts at 0, proportional, and is learned from what a change of size does to the time. While a single
+//     size was seen nothing tells, and then nothing is learned. A jump of the level at the same moment must not pass for
+//     a share, so small changes of size teach little.
 //   - A residual counts up to clip sigma (Huber), so a pause for a checkpoint moves next to nothing.
-//   - A change of level would be clipped as well. It is known by three residuals in a row off to one side, and then the
-//     whole curve is scaled by their median.
+//   - A jump of the level would be clipped as well. It is known by three residuals in a row off to one side, and then
+//     the level is scaled by their median.
 type Online struct {
-	skipped int
-	known   bool
+	seen int // observations, the dropped ones included
 
-	fixed, perSample float64
-	cov              [3]float64 // of (fixed, perSample): the two variances with their covariance between
-	variance         float64    // of one observation, relative
-	recent           [changeRun]struct{ samples, seconds float64 }
-	count            int // observations in recent since the last change of level
+	level    float64 // seconds at size `at`
+	at       float64 // samples
+	share    float64 // of level that is fixed
+	levelVar float64 // relative
+	shareVar float64
+	noiseVar float64 // of one observation, relative
+
+	recent [jumpRun]struct{ samples, seconds float64 }
+	run    int // observations in recent since the last jump
 }
 
 // Observe learns from one step: seconds of compute time for samples, which may be a mean over micro-batches. What is not
@@ -56,132 +64,116 @@ func (o *Online) Observe(samples, seconds float64) {
 	if !(samples >= leastSamples && samples <= mostSamples && seconds >= leastSeconds && seconds <= mostSeconds) {
 		return
 	}
-	if o.skipped < dropped {
-		o.skipped++
+	o.seen++
+	switch {
+	case o.seen <= dropped:
 		return
-	}
-	if !o.known {
-		o.start(samples, seconds)
+	case o.seen == dropped+1:
+		o.level, o.at = seconds, samples
+		o.noiseVar = firstNoise * firstNoise
+		o.levelVar = o.noiseVar
+		o.shareVar = firstShare * firstShare
 		return
 	}
 	copy(o.recent[:], o.recent[1:])
-	o.recent[changeRun-1].samples, o.recent[changeRun-1].seconds = samples, seconds
-	o.count++
-	o.spread(drift * drift)
-	if ratio := o.change(); ratio != 1 {
-		o.rescale(ratio)
-		return
+	o.recent[jumpRun-1].samples, o.recent[jumpRun-1].seconds = samples, seconds
+	o.run++
+	o.levelVar += drift * drift
+	if ratio := o.jump(); ratio != 1 {
+		o.level *= ratio
+		o.levelVar += o.noiseVar
+		o.run = 0
+	} else {
+		o.update(samples, seconds)
 	}
-	o.update(samples, seconds)
+	o.level = max(leastSeconds, min(o.level, mostSeconds))
 }
 
 // Curve is what was learned, with Fixed >= 0, PerSample > 0 and Floor 0. It is false while nothing is known.
 func (o *Online) Curve() (Affine, bool) {
-	return Affine{Fixed: o.fixed, PerSample: o.perSample}, o.known
+	if o.seen <= dropped {
+		return Affine{}, false
+	}
+	return Affine{Fixed: o.level * o.share, PerSample: o.level * (1 - o.share) / o.at}, true
 }
 
 // Noise is the sigma of one step's time around the curve, relative to it; 0 while nothing is known.
-func (o *Online) Noise() float64 { return math.Sqrt(o.variance) }
+func (o *Online) Noise() float64 { return math.Sqrt(o.noiseVar) }
 
 // Sigma is how far the curve itself may be off at n samples: one sigma, relative to its time there. It is +Inf while
 // nothing is known and for n <= 0.
 func (o *Online) Sigma(n int) float64 {
-	if !o.known || n <= 0 {
+	if o.seen <= dropped || n <= 0 {
 		return math.Inf(1)
 	}
-	t := o.predict(float64(n))
-	return math.Sqrt(max(o.uncertain(float64(n)), 0)) / t
+	return math.Sqrt(o.variance(float64(n)))
 }
 
-func (o *Online) start(samples, seconds float64) {
-	o.known = true
-	o.fixed, o.perSample = 0, seconds/samples
-	o.variance = firstNoise * firstNoise
-	// The level is as certain as one observation; a share of it may be fixed rather than per sample.
-	a, b := shareSigma*seconds, -shareSigma*seconds/samples
-	o.cov = [3]float64{a * a, a * b, b * b}
-	o.spread(o.variance)
+// predict is the time of so many samples, in seconds.
+func (o *Online) predict(samples float64) float64 {
+	return o.level * (o.share + (1-o.share)*samples/o.at)
 }
 
-func (o *Online) predict(samples float64) float64 { return o.fixed + o.perSample*samples }
-
-// uncertain is the variance of the prediction, in seconds².
-func (o *Online) uncertain(samples float64) float64 {
-	return o.cov[0] + 2*o.cov[1]*samples + o.cov[2]*samples*samples
+// tilt is by how much more of a share the time of so many samples would be longer, relative to it.
+func (o *Online) tilt(samples float64) float64 {
+	ratio := samples / o.at
+	return (1 - ratio) / (o.share + (1-o.share)*ratio)
 }
 
-// spread makes the level less certain, by a relative variance.
-func (o *Online) spread(variance float64) {
-	o.cov[0] += variance * o.fixed * o.fixed
-	o.cov[1] += variance * o.fixed * o.perSample
-	o.cov[2] += variance * o.perSample * o.perSample
+// variance is that of the prediction, relative to it.
+func (o *Online) variance(samples float64) float64 {
+	h := o.tilt(samples)
+	return o.levelVar + h*h*o.shareVar
 }
 
-// change is the factor by which the level has changed, 1 if it has not.
-func (o *Online) change() float64 {
-	if o.count < changeRun {
+// jump is the factor by which the level has jumped, 1 if it has not.
+func (o *Online) jump() float64 {
+	if o.run < jumpRun {
 		return 1
 	}
-	var ratios [changeRun]float64
+	var ratios [jumpRun]float64
 	above, below := 0, 0
 	for i, seen := range o.recent {
-		t := o.predict(seen.samples)
-		sigma := math.Sqrt(max(o.uncertain(seen.samples), 0)/(t*t) + o.variance)
-		off := max(changeRatio, changeSigma*sigma)
-		ratios[i] = seen.seconds / t
-		if ratios[i] > 1+off {
+		off := 1 + max(jumpRatio, jumpSigma*math.Sqrt(o.variance(seen.samples)+o.noiseVar))
+		ratios[i] = seen.seconds / o.predict(seen.samples)
+		if ratios[i] > off {
 			above++
-		} else if ratios[i] < 1/(1+off) {
+		} else if ratios[i] < 1/off {
 			below++
 		}
 	}
-	if above < changeRun && below < changeRun {
+	if above < jumpRun && below < jumpRun {
 		return 1
 	}
 	a, b, c := ratios[0], ratios[1], ratios[2]
 	return max(min(a, b), min(max(a, b), c))
 }
 
-// rescale moves the whole curve to a new level, which is then about as certain as one observation.
-func (o *Online) rescale(ratio float64) {
-	o.fixed *= ratio
-	o.perSample *= ratio
-	for i := range o.cov {
-		o.cov[i] *= ratio * ratio
-	}
-	o.spread(o.variance)
-	o.count = 0
-}
-
-// update is the filter's step.
+// update is one step of both filters.
 func (o *Online) update(samples, seconds float64) {
-	t := o.predict(samples)
-	total := o.uncertain(samples) + o.variance*t*t
-	residual := seconds - t
+	h := o.tilt(samples)
+	total := o.variance(samples) + o.noiseVar
+	residual := seconds/o.predict(samples) - 1
 	z := residual / math.Sqrt(total)
-	if math.Abs(z) > clip {
-		residual *= clip / math.Abs(z)
-	}
-	o.variance *= 1 + noiseGain*(min(z*z, clip*clip)-1)
-	o.variance = max(o.variance, leastNoise*leastNoise)
+	z = max(-clip, min(z, clip))
+	residual = z * math.Sqrt(total)
+	o.noiseVar = max(o.noiseVar*(1+noiseGain*(z*z-1)), leastNoise*leastNoise)
 
-	a := o.cov[0] + o.cov[1]*samples
-	b := o.cov[1] + o.cov[2]*samples
-	o.fixed += a / total * residual
-	o.perSample += b / total * residual
-	o.cov[0] -= a * a / total
-	o.cov[1] -= a * b / total
-	o.cov[2] -= b * b / total
-	o.constrain(samples, o.fixed+o.perSample*samples)
+	gain := o.levelVar / total
+	o.level *= 1 + gain*residual
+	o.levelVar *= 1 - gain
+
+	gain = o.shareVar * h / (total + levelDoubt*levelDoubt)
+	o.share = max(0, min(o.share+gain*residual, mostShare))
+	o.shareVar *= max(0, 1-gain*h)
+	o.move(o.at + follow*(samples-o.at))
 }
 
-// constrain keeps fixed >= 0 and perSample > 0 without changing the time at the batch size just seen.
-func (o *Online) constrain(samples, t float64) {
-	t = max(t, leastSeconds)
-	if o.fixed < 0 {
-		o.fixed, o.perSample = 0, t/samples
-	}
-	if least := 1e-3 * t / samples; o.perSample < least {
-		o.fixed, o.perSample = t-least*samples, least
-	}
+// move makes the level that of another size, without changing the curve.
+func (o *Online) move(at float64) {
+	h := o.tilt(at)
+	level := o.predict(at)
+	o.levelVar = min(o.levelVar+h*h*o.shareVar, 1)
+	o.share = min(o.share*o.level/level, mostShare)
+	o.level, o.at = level, at
 }
