@@ -1,8 +1,8 @@
 // Package service serves the core's algorithms over gRPC.
 //
 // A Balancer keeps the open jobs and speaks the wire of proto/evenstep/v1; the policies that decide are handed to it. A
-// Server is the gRPC server around it. Whatever clients send, in whatever order, each bad message ends its own stream with
-// an error that names the field, and nothing that is kept for a client outlives its streams.
+// Server is the gRPC server around it. Whatever clients send, in whatever order, each bad message ends its own stream
+// with an error that names the field, and nothing that is kept for a client outlives its streams.
 package service
 
 import (
@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -66,8 +65,8 @@ func NewBalancer(version string, policies Policies, log hclog.Logger) *Balancer 
 // Stop ends all streams, and those to come, with UNAVAILABLE. It does not wait for them.
 func (b *Balancer) Stop() { b.stop.Do(func() { close(b.stopping) }) }
 
-// Balance serves one stream, as the service definition says.
-func (b *Balancer) Balance(s grpc.BidiStreamingServer[evenstepv1.BalanceRequest, evenstepv1.BalanceResponse]) error {
+// Balance serves one stream, as the service definition says, until its client closes its side.
+func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
 	st := newStream()
 	requests := receive(s)
 	first, err := b.next(s.Context(), requests, st)
@@ -123,8 +122,8 @@ func (b *Balancer) reports(ctx context.Context, requests <-chan received, j *job
 	}
 }
 
-// next waits for the next request. It fails with io.EOF when the client is done, and with a status when the stream is to
-// end for another reason.
+// next waits for the next request. It fails with io.EOF when the client is done, and with a status when the stream is
+// to end for another reason.
 func (b *Balancer) next(ctx context.Context, requests <-chan received, st *stream) (*evenstepv1.BalanceRequest, error) {
 	select {
 	case r := <-requests:
@@ -198,7 +197,7 @@ type received struct {
 
 // receive reads a stream in the background until it ends, since reading cannot be interrupted but by returning from the
 // handler.
-func receive(s grpc.BidiStreamingServer[evenstepv1.BalanceRequest, evenstepv1.BalanceResponse]) <-chan received {
+func receive(s evenstepv1.Balancer_BalanceServer) <-chan received {
 	requests := make(chan received)
 	go func() {
 		for {
@@ -217,10 +216,7 @@ func receive(s grpc.BidiStreamingServer[evenstepv1.BalanceRequest, evenstepv1.Ba
 }
 
 // send writes a stream in the background until answers is closed or the stream ends, then closes what it returns.
-func send(
-	s grpc.BidiStreamingServer[evenstepv1.BalanceRequest, evenstepv1.BalanceResponse],
-	answers <-chan *evenstepv1.BalanceResponse,
-) <-chan struct{} {
+func send(s evenstepv1.Balancer_BalanceServer, answers <-chan *evenstepv1.BalanceResponse) <-chan struct{} {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)

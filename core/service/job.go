@@ -97,7 +97,7 @@ func (j *job) begin(o *opening, policies Policies) error {
 	return nil
 }
 
-// leave takes the stream out of the job, unless it is out already. The steps that only it was missing from are answered.
+// leave takes the stream out of the job, unless it is out already. The steps that waited for it alone are answered.
 func (j *job) leave(o *opening, s *stream) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"io"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -210,7 +209,10 @@ func FuzzBalance(f *testing.F) {
 		b := NewBalancer("test", realPolicies, hclog.NewNullLogger())
 		s := &script{ctx: ctx, in: [][]byte{first, second, third}}
 		err := b.Balance(s)
-		if code := status.Code(err); !slices.Contains([]codes.Code{codes.OK, codes.InvalidArgument, codes.Internal}, code) {
+		// INTERNAL is what a message that is none gets.
+		switch status.Code(err) {
+		case codes.OK, codes.InvalidArgument, codes.Internal:
+		default:
 			t.Fatal(err)
 		}
 		if len(b.jobs) > 0 || b.workers > 0 {
