@@ -488,6 +488,11 @@ func TestServeOnTCPAsksForMutualTLS(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 
+	_, err = balance(t, target, credentials.NewTLS(a.client(t, ours, "", a)))
+	if status.Code(err) != codes.Unauthenticated {
+		t.Fatalf("without a subject: got %v", err)
+	}
+
 	old := alice.Clone()
 	old.MaxVersion = tls.VersionTLS12
 	nobody := alice.Clone()

@@ -80,15 +80,19 @@ func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
 	if err != nil {
 		return err
 	}
-	key := jobKey{owner(s.Context()), o.job.ID}
+	user, err := owner(s.Context())
+	if err != nil {
+		return err
+	}
+	key := jobKey{user, o.job.ID}
 	j, err := b.hold(key, len(o.job.Workers))
 	if err != nil {
 		return err
 	}
 	defer b.release(key, j)
-	st.answer(&evenstepv1.BalanceResponse{Message: &evenstepv1.BalanceResponse_Opened{
+	st.answers <- &evenstepv1.BalanceResponse{Message: &evenstepv1.BalanceResponse_Opened{
 		Opened: &evenstepv1.Opened{CoreVersion: b.version, Policy: o.policy},
-	}})
+	}}
 	if err := j.join(o, st, b.policies); err != nil {
 		return err
 	}
@@ -106,7 +110,7 @@ func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
 
 // reports hands the job what comes in on a stream that has joined it, and takes the stream out of the job in the end.
 func (b *Balancer) reports(ctx context.Context, requests <-chan received, j *job, o *opening, st *stream) error {
-	defer j.leave(o, st)
+	defer j.leave(st)
 	for {
 		r, err := b.next(ctx, requests, st)
 		if err != nil {
@@ -118,7 +122,7 @@ func (b *Balancer) reports(ctx context.Context, requests <-chan received, j *job
 		if err := checkReport(r.GetReport(), o.rank, len(o.job.Workers)); err != nil {
 			return err
 		}
-		j.report(o, st, r.GetReport())
+		j.report(st, r.GetReport())
 	}
 }
 
@@ -175,18 +179,21 @@ func (b *Balancer) release(key jobKey, j *job) {
 	}
 }
 
-// owner tells clients apart by the subject of their certificate; without TLS there is one owner, since the socket lets
-// only one in.
-func owner(ctx context.Context) string {
+// owner tells clients apart by the subject of their certificate. Without TLS there is one owner, whose name is empty,
+// since the socket lets only one in.
+func owner(ctx context.Context) (string, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return ""
+		return "", nil
 	}
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) == 0 {
-		return ""
+	if !ok {
+		return "", nil
 	}
-	return info.State.PeerCertificates[0].Subject.String()
+	if len(info.State.PeerCertificates) == 0 || len(info.State.PeerCertificates[0].Subject.Names) == 0 {
+		return "", status.Error(codes.Unauthenticated, "no subject in the client's certificate; its jobs need an owner")
+	}
+	return info.State.PeerCertificates[0].Subject.String(), nil
 }
 
 // received is a message from the client or why there are no more.

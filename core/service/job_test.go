@@ -90,14 +90,14 @@ func TestEveryAnswerSumsToTheGlobalBatch(t *testing.T) {
 				}
 				readers[slot] = r
 			case rapid.IntRange(0, 30).Draw(t, "goes") == 0:
-				j.leave(r.opening, r.stream)
+				j.leave(r.stream)
 				readers[slot] = nil
 			default:
 				report := drawReport(t, r, workers)
 				if err := checkReport(report, r.opening.rank, workers); err != nil {
 					t.Fatal(err)
 				}
-				j.report(r.opening, r.stream, report)
+				j.report(r.stream, report)
 			}
 			for _, r := range readers {
 				if r != nil {
