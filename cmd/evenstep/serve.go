@@ -97,7 +97,7 @@ var policies = service.Policies{
 }
 
 // serve serves until ctx ends, which is success.
-func serve(ctx context.Context, f serveFlags, out io.Writer) (err error) {
+func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 	addresses, err := f.addresses()
 	if err != nil {
 		return badInput(err)

@@ -248,6 +248,27 @@ func TestTheCoreGathersWhatWorkersReport(t *testing.T) {
 	}
 }
 
+func TestTheFasterWorkerGetsMore(t *testing.T) {
+	_, c := startServer(t, realPolicies)
+	s := open(t, c, &evenstepv1.Open{Job: "job", GlobalBatch: 90, Workers: []*evenstepv1.Worker{{}, {}}})
+	sizes, speeds := []uint32{45, 45}, []float64{100, 200}
+	for step := range uint64(40) {
+		r := newReport(step, 0, 0, 1)
+		for i, w := range r.Workers {
+			w.Samples, w.ComputeSeconds = float64(sizes[i]), float64(sizes[i])/speeds[i]
+		}
+		s.send(request(r))
+		answer, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes = answer.GetAllocation().GetBatchSizes()
+	}
+	if sizes[0] < 29 || sizes[0] > 31 || sizes[0]+sizes[1] != 90 {
+		t.Fatalf("got %v, want about 30 and 60", sizes)
+	}
+}
+
 func TestTheOthersGoOnWithTheirSizesWhenAWorkerIsGone(t *testing.T) {
 	_, c := startServer(t, testPolicies)
 	a, b, d := open(t, c, newOpen(rank(0))), open(t, c, newOpen(rank(1))), open(t, c, newOpen(rank(2)))
