@@ -47,10 +47,11 @@ func portHolder(hostport string) int {
 }
 
 // listeners are the sockets that listen on the TCP port, as links to open files name them. The kernel's tables have a
-// line for each socket: slot, local address:port, remote address:port, state, queues, timer, retransmits, user, timeout,
-// inode.
+// line for each socket: slot, local address:port, remote address:port, state, queues, timer, retransmits, user,
+// timeout, inode.
 func listeners(port int) map[string]bool {
 	const listening = "0A"
+	suffix := fmt.Sprintf(":%04X", port)
 	sockets := make(map[string]bool)
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		content, err := os.ReadFile(table)
@@ -59,7 +60,7 @@ func listeners(port int) map[string]bool {
 		}
 		for line := range strings.Lines(string(content)) {
 			columns := strings.Fields(line)
-			if len(columns) > 9 && strings.HasSuffix(columns[1], fmt.Sprintf(":%04X", port)) && columns[3] == listening {
+			if len(columns) > 9 && strings.HasSuffix(columns[1], suffix) && columns[3] == listening {
 				sockets["socket:["+columns[9]+"]"] = true
 			}
 		}

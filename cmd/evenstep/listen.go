@@ -147,6 +147,11 @@ func lockFolder(ctx context.Context, folder string) (unlock func(), err error) {
 	if err != nil {
 		return nil, badInput(fmt.Errorf("--listen: %w", err))
 	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
 	deadline := time.Now().Add(maxLockWait)
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -154,15 +159,12 @@ func lockFolder(ctx context.Context, folder string) (unlock func(), err error) {
 		case err == nil:
 			return func() { f.Close() }, nil
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
-			f.Close()
 			return nil, badInput(fmt.Errorf("--listen: locking %s: %w; give a path on a local disk", folder, err))
 		case time.Now().After(deadline):
-			f.Close()
 			return nil, unreachable(fmt.Errorf("--listen: another process keeps %s locked", folder))
 		}
 		select {
 		case <-ctx.Done():
-			f.Close()
 			return nil, ctx.Err()
 		case <-time.After(10 * time.Millisecond):
 		}

@@ -52,10 +52,10 @@ a second one ends it at once.`,
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.listen, "listen", nil,
-		"unix:PATH or tcp:HOST:PORT; may be repeated (default unix:$XDG_RUNTIME_DIR/evenstep/core.sock)")
-	flags.StringVar(&f.tlsCert, "tls-cert", "", "PEM file with the certificate of this server, for tcp")
-	flags.StringVar(&f.tlsKey, "tls-key", "", "PEM file with its key")
-	flags.StringVar(&f.tlsCA, "tls-ca", "", "PEM file with the authorities that sign clients' certificates")
+		"`ADDRESS`: unix:PATH or tcp:HOST:PORT; may be repeated (default unix:$XDG_RUNTIME_DIR/evenstep/core.sock)")
+	flags.StringVar(&f.tlsCert, "tls-cert", "", "PEM `FILE` with the certificate of this server, for tcp")
+	flags.StringVar(&f.tlsKey, "tls-key", "", "PEM `FILE` with its key")
+	flags.StringVar(&f.tlsCA, "tls-ca", "", "PEM `FILE` with the authorities that sign clients' certificates")
 	flags.BoolVar(&f.insecure, "insecure", false, "let anybody who reaches a tcp address in, without TLS")
 	flags.BoolVar(&f.private, "private", false,
 		"belong to the process at the other end of stdin: end with it, and remove the folder of the socket")
@@ -65,9 +65,9 @@ a second one ends it at once.`,
 
 // untilTold returns a context that ends when the process is told to. A second signal ends the process on the spot.
 //
-// A private server is told by the end of its stdin as well, which comes however the parent ends. What the terminal sends
-// to all of the foreground at once is the parent's to judge, and that nobody reads its output any more is no reason to
-// die with the socket left behind.
+// A private server is told by the end of its stdin as well, which comes however the parent ends. What the terminal
+// sends to all of the foreground at once is the parent's to judge, and that nobody reads its output any more is no
+// reason to die with the socket left behind.
 func untilTold(private bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -97,7 +97,7 @@ var policies = service.Policies{
 }
 
 // serve serves until ctx ends, which is success.
-func serve(ctx context.Context, f serveFlags, out io.Writer) (err error) {
+func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 	addresses, err := f.addresses()
 	if err != nil {
 		return badInput(err)

@@ -121,7 +121,7 @@ func socketIn(t *testing.T) (address, path, folder string) {
 
 // balance opens a job at the target and returns its stream once the core has acknowledged it.
 func balance(t *testing.T, target string, creds credentials.TransportCredentials) (
-	grpc.BidiStreamingClient[evenstepv1.BalanceRequest, evenstepv1.BalanceResponse], error,
+	evenstepv1.Balancer_BalanceClient, error,
 ) {
 	t.Helper()
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
@@ -143,7 +143,7 @@ func balance(t *testing.T, target string, creds credentials.TransportCredentials
 	return s, err
 }
 
-func mustBalance(t *testing.T, target string) grpc.BidiStreamingClient[evenstepv1.BalanceRequest, evenstepv1.BalanceResponse] {
+func mustBalance(t *testing.T, target string) evenstepv1.Balancer_BalanceClient {
 	t.Helper()
 	s, err := balance(t, target, insecure.NewCredentials())
 	if err != nil {
@@ -406,7 +406,8 @@ type authority struct {
 func newAuthority(t *testing.T, dir string) *authority {
 	a := new(authority)
 	cert, _ := a.sign(t, dir, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "authority"},
+		IsCA:    true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	})
 	a.pem = cert
 	return a
@@ -485,6 +486,11 @@ func TestServeOnTCPAsksForMutualTLS(t *testing.T) {
 	// It was the same user who took the job over, not bob, whose job of that id is another.
 	if _, err := stream.Recv(); status.Code(err) != codes.Aborted {
 		t.Fatalf("got %v", err)
+	}
+
+	_, err = balance(t, target, credentials.NewTLS(a.client(t, ours, "", a)))
+	if status.Code(err) != codes.Unauthenticated {
+		t.Fatalf("without a subject: got %v", err)
 	}
 
 	old := alice.Clone()

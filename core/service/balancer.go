@@ -1,8 +1,8 @@
 // Package service serves the core's algorithms over gRPC.
 //
 // A Balancer keeps the open jobs and speaks the wire of proto/evenstep/v1; the policies that decide are handed to it. A
-// Server is the gRPC server around it. Whatever clients send, in whatever order, each bad message ends its own stream with
-// an error that names the field, and nothing that is kept for a client outlives its streams.
+// Server is the gRPC server around it. Whatever clients send, in whatever order, each bad message ends its own stream
+// with an error that names the field, and nothing that is kept for a client outlives its streams.
 package service
 
 import (
@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -66,8 +65,8 @@ func NewBalancer(version string, policies Policies, log hclog.Logger) *Balancer 
 // Stop ends all streams, and those to come, with UNAVAILABLE. It does not wait for them.
 func (b *Balancer) Stop() { b.stop.Do(func() { close(b.stopping) }) }
 
-// Balance serves one stream, as the service definition says.
-func (b *Balancer) Balance(s grpc.BidiStreamingServer[evenstepv1.BalanceRequest, evenstepv1.BalanceResponse]) error {
+// Balance serves one stream, as the service definition says, until its client closes its side.
+func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
 	st := newStream()
 	requests := receive(s)
 	first, err := b.next(s.Context(), requests, st)
@@ -81,15 +80,19 @@ func (b *Balancer) Balance(s grpc.BidiStreamingServer[evenstepv1.BalanceRequest,
 	if err != nil {
 		return err
 	}
-	key := jobKey{owner(s.Context()), o.job.ID}
+	user, err := owner(s.Context())
+	if err != nil {
+		return err
+	}
+	key := jobKey{user, o.job.ID}
 	j, err := b.hold(key, len(o.job.Workers))
 	if err != nil {
 		return err
 	}
 	defer b.release(key, j)
-	st.answer(&evenstepv1.BalanceResponse{Message: &evenstepv1.BalanceResponse_Opened{
+	st.answers <- &evenstepv1.BalanceResponse{Message: &evenstepv1.BalanceResponse_Opened{
 		Opened: &evenstepv1.Opened{CoreVersion: b.version, Policy: o.policy},
-	}})
+	}}
 	if err := j.join(o, st, b.policies); err != nil {
 		return err
 	}
@@ -107,7 +110,7 @@ func (b *Balancer) Balance(s grpc.BidiStreamingServer[evenstepv1.BalanceRequest,
 
 // reports hands the job what comes in on a stream that has joined it, and takes the stream out of the job in the end.
 func (b *Balancer) reports(ctx context.Context, requests <-chan received, j *job, o *opening, st *stream) error {
-	defer j.leave(o, st)
+	defer j.leave(st)
 	for {
 		r, err := b.next(ctx, requests, st)
 		if err != nil {
@@ -119,12 +122,12 @@ func (b *Balancer) reports(ctx context.Context, requests <-chan received, j *job
 		if err := checkReport(r.GetReport(), o.rank, len(o.job.Workers)); err != nil {
 			return err
 		}
-		j.report(o, st, r.GetReport())
+		j.report(st, r.GetReport())
 	}
 }
 
-// next waits for the next request. It fails with io.EOF when the client is done, and with a status when the stream is to
-// end for another reason.
+// next waits for the next request. It fails with io.EOF when the client is done, and with a status when the stream is
+// to end for another reason.
 func (b *Balancer) next(ctx context.Context, requests <-chan received, st *stream) (*evenstepv1.BalanceRequest, error) {
 	select {
 	case r := <-requests:
@@ -176,18 +179,21 @@ func (b *Balancer) release(key jobKey, j *job) {
 	}
 }
 
-// owner tells clients apart by the subject of their certificate; without TLS there is one owner, since the socket lets
-// only one in.
-func owner(ctx context.Context) string {
+// owner tells clients apart by the subject of their certificate. Without TLS there is one owner, whose name is empty,
+// since the socket lets only one in.
+func owner(ctx context.Context) (string, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return ""
+		return "", nil
 	}
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) == 0 {
-		return ""
+	if !ok {
+		return "", nil
 	}
-	return info.State.PeerCertificates[0].Subject.String()
+	if len(info.State.PeerCertificates) == 0 || len(info.State.PeerCertificates[0].Subject.Names) == 0 {
+		return "", status.Error(codes.Unauthenticated, "no subject in the client's certificate; its jobs need an owner")
+	}
+	return info.State.PeerCertificates[0].Subject.String(), nil
 }
 
 // received is a message from the client or why there are no more.
@@ -198,7 +204,7 @@ type received struct {
 
 // receive reads a stream in the background until it ends, since reading cannot be interrupted but by returning from the
 // handler.
-func receive(s grpc.BidiStreamingServer[evenstepv1.BalanceRequest, evenstepv1.BalanceResponse]) <-chan received {
+func receive(s evenstepv1.Balancer_BalanceServer) <-chan received {
 	requests := make(chan received)
 	go func() {
 		for {
@@ -217,10 +223,7 @@ func receive(s grpc.BidiStreamingServer[evenstepv1.BalanceRequest, evenstepv1.Ba
 }
 
 // send writes a stream in the background until answers is closed or the stream ends, then closes what it returns.
-func send(
-	s grpc.BidiStreamingServer[evenstepv1.BalanceRequest, evenstepv1.BalanceResponse],
-	answers <-chan *evenstepv1.BalanceResponse,
-) <-chan struct{} {
+func send(s evenstepv1.Balancer_BalanceServer, answers <-chan *evenstepv1.BalanceResponse) <-chan struct{} {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)

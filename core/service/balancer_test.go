@@ -248,6 +248,27 @@ func TestTheCoreGathersWhatWorkersReport(t *testing.T) {
 	}
 }
 
+func TestTheFasterWorkerGetsMore(t *testing.T) {
+	_, c := startServer(t, realPolicies)
+	s := open(t, c, &evenstepv1.Open{Job: "job", GlobalBatch: 90, Workers: []*evenstepv1.Worker{{}, {}}})
+	sizes, speeds := []uint32{45, 45}, []float64{100, 200}
+	for step := range uint64(40) {
+		r := newReport(step, 0, 0, 1)
+		for i, w := range r.Workers {
+			w.Samples, w.ComputeSeconds = float64(sizes[i]), float64(sizes[i])/speeds[i]
+		}
+		s.send(request(r))
+		answer, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes = answer.GetAllocation().GetBatchSizes()
+	}
+	if sizes[0] < 29 || sizes[0] > 31 || sizes[0]+sizes[1] != 90 {
+		t.Fatalf("got %v, want about 30 and 60", sizes)
+	}
+}
+
 func TestTheOthersGoOnWithTheirSizesWhenAWorkerIsGone(t *testing.T) {
 	_, c := startServer(t, testPolicies)
 	a, b, d := open(t, c, newOpen(rank(0))), open(t, c, newOpen(rank(1))), open(t, c, newOpen(rank(2)))
@@ -321,23 +342,26 @@ func TestStreamsOfAJobAgreeOnItsParameters(t *testing.T) {
 }
 
 func TestAWrongOpenNamesItsField(t *testing.T) {
+	longName := strings.Repeat("é", 257)
 	_, c := startServer(t, testPolicies)
 	for want, change := range map[string]func(*evenstepv1.Open){
 		"open.job: empty": func(o *evenstepv1.Open) { o.Job = "" },
 		"open.job: ' '":   func(o *evenstepv1.Open) { o.Job = "a b" },
 		`open.job: '\n'`:  func(o *evenstepv1.Open) { o.Job = "a\nb" },
-		"open.job: more":  func(o *evenstepv1.Open) { o.Job = strings.Repeat("é", 257) },
-		"open.workload":   func(o *evenstepv1.Open) { o.Workload = strings.Repeat("a", 257) },
-		`open.policy: "none" is none of ["auto" "lies" "panics" "verbose"]`: func(o *evenstepv1.Open) { o.Policy = "none" },
-		"open.global_batch: 0":                       func(o *evenstepv1.Open) { o.GlobalBatch = 0 },
-		"open.global_batch: 12 is not":               func(o *evenstepv1.Open) { o.Quantum = 5 },
-		"open.workers: 0 entries; give 1 to 65536":   func(o *evenstepv1.Open) { o.Workers = nil },
-		"open.workers[0]: more":                      func(o *evenstepv1.Open) { o.Workers[0].Node = strings.Repeat("a", 257) },
-		"open.workers[1].max_batch_size: 1 is below": func(o *evenstepv1.Open) { o.Workers[1].MaxBatchSize = 1 },
+		"open.job: more":  func(o *evenstepv1.Open) { o.Job = longName },
+		"open.workload":   func(o *evenstepv1.Open) { o.Workload = longName },
+		`open.policy: "none" is none of ["auto" "lies"`: func(o *evenstepv1.Open) { o.Policy = "none" },
+		"open.global_batch: 0":                          func(o *evenstepv1.Open) { o.GlobalBatch = 0 },
+		"open.global_batch: 12 is not":                  func(o *evenstepv1.Open) { o.Quantum = 5 },
+		"open.workers: 0 entries; give 1 to 65536":      func(o *evenstepv1.Open) { o.Workers = nil },
+		"open.workers[0]: more":                         func(o *evenstepv1.Open) { o.Workers[0].Node = longName },
+		"open.workers[1].max_batch_size: 1 is below":    func(o *evenstepv1.Open) { o.Workers[1].MaxBatchSize = 1 },
 		"open.workers[1].max_batch_size: no multiple": func(o *evenstepv1.Open) {
 			o.Quantum, o.Workers[1].MinBatchSize, o.Workers[1].MaxBatchSize = 4, 5, 7
 		},
-		"open.global_batch: 12 is below": func(o *evenstepv1.Open) { o.Workers[0].MinBatchSize = 9; o.Workers[0].MaxBatchSize = 9 },
+		"open.global_batch: 12 is below": func(o *evenstepv1.Open) {
+			o.Workers[0].MinBatchSize, o.Workers[0].MaxBatchSize = 9, 9
+		},
 		"open.global_batch: 25 is above": func(o *evenstepv1.Open) { o.GlobalBatch = 25 },
 		"open.rank: 3 of 3":              func(o *evenstepv1.Open) { o.Rank = proto.Uint32(3) },
 		"open.batch_sizes: 2 entries":    func(o *evenstepv1.Open) { o.BatchSizes = []uint32{6, 6} },
@@ -355,7 +379,8 @@ func TestAWrongOpenNamesItsField(t *testing.T) {
 
 func TestAWrongReportNamesItsField(t *testing.T) {
 	_, c := startServer(t, testPolicies)
-	worker := func(f func(*evenstepv1.WorkerReport)) *evenstepv1.StepReport {
+	type report = evenstepv1.WorkerReport
+	worker := func(f func(*report)) *evenstepv1.StepReport {
 		r := newReport(0, 1, 0, 1, 2)
 		f(r.Workers[1])
 		return r
@@ -365,15 +390,11 @@ func TestAWrongReportNamesItsField(t *testing.T) {
 		"report.workers: 2 entries for 3 workers":     newReport(0, 1, 0, 1),
 		"report.workers[2].rank: 3 is unknown":        newReport(0, 1, 0, 1, 3),
 		"report.workers[2].rank: 1 is unknown or rep": newReport(0, 1, 0, 1, 1),
-		"report.workers[1].compute_seconds: NaN":      worker(func(w *evenstepv1.WorkerReport) { w.ComputeSeconds = math.NaN() }),
-		"report.workers[1].compute_seconds: -1":       worker(func(w *evenstepv1.WorkerReport) { w.ComputeSeconds = -1 }),
-		"report.workers[1].samples: +Inf":             worker(func(w *evenstepv1.WorkerReport) { w.Samples = math.Inf(1) }),
-		"report.workers[1].cpu_available: -2": worker(func(w *evenstepv1.WorkerReport) {
-			w.CpuAvailable = proto.Float64(-2)
-		}),
-		"report.workers[1].sm_clock_mhz: NaN": worker(func(w *evenstepv1.WorkerReport) {
-			w.SmClockMhz = proto.Float64(math.NaN())
-		}),
+		"report.workers[1].compute_seconds: NaN":      worker(func(w *report) { w.ComputeSeconds = math.NaN() }),
+		"report.workers[1].compute_seconds: -1":       worker(func(w *report) { w.ComputeSeconds = -1 }),
+		"report.workers[1].samples: +Inf":             worker(func(w *report) { w.Samples = math.Inf(1) }),
+		"report.workers[1].cpu_available: -2":         worker(func(w *report) { w.CpuAvailable = new(-2.0) }),
+		"report.workers[1].sm_clock_mhz: NaN":         worker(func(w *report) { w.SmClockMhz = new(math.NaN()) }),
 	} {
 		t.Run(want, func(t *testing.T) {
 			s := open(t, c, newOpen())

@@ -42,17 +42,16 @@ func (j *job) join(o *opening, s *stream, policies Policies) error {
 			return err
 		}
 	}
-	slot := max(0, o.rank)
-	if j.live > 0 && j.streams[slot] != nil {
-		j.streams[slot].putOut(status.Error(codes.Aborted, "a newer stream took the place of this one"))
-		j.forget(slot)
+	s.slot = max(0, o.rank)
+	if j.live > 0 && j.streams[s.slot] != nil {
+		j.putOut(j.streams[s.slot], status.Error(codes.Aborted, "a newer stream took the place of this one"))
 	}
 	if j.live == 0 || o.rank == allRanks {
 		if err := j.begin(o, policies); err != nil {
 			return err
 		}
 	}
-	j.streams[slot] = s
+	j.streams[s.slot] = s
 	j.live++
 	if o.rank != allRanks {
 		j.gatherer.join(o.rank)
@@ -97,36 +96,43 @@ func (j *job) begin(o *opening, policies Policies) error {
 	return nil
 }
 
-// leave takes the stream out of the job, unless it is out already. The steps that only it was missing from are answered.
-func (j *job) leave(o *opening, s *stream) {
+// leave takes the stream out of the job, unless it is out already. The steps that waited for it alone are answered.
+func (j *job) leave(s *stream) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if slot := max(0, o.rank); j.live > 0 && j.streams[slot] == s {
-		j.forget(slot)
+	if j.has(s) {
+		j.forget(s)
 		j.settle()
 	}
 }
 
-// forget empties a place among the streams.
-func (j *job) forget(slot int) {
-	j.streams[slot] = nil
+func (j *job) has(s *stream) bool { return j.live > 0 && j.streams[s.slot] == s }
+
+func (j *job) forget(s *stream) {
+	j.streams[s.slot] = nil
 	j.live--
 	if j.gatherer != nil {
-		j.gatherer.leave(slot)
+		j.gatherer.leave(s.slot)
 	}
+}
+
+// putOut forgets the stream and ends it with err, a gRPC status.
+func (j *job) putOut(s *stream, err error) {
+	j.forget(s)
+	s.err = err
+	close(s.out)
 }
 
 // report takes a checked report that came in on the stream. Steps that were answered, and streams that are out, are
 // ignored.
-func (j *job) report(o *opening, s *stream, r *evenstepv1.StepReport) {
+func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	slot := max(0, o.rank)
-	if j.live == 0 || j.streams[slot] != s {
+	if !j.has(s) {
 		return
 	}
 	if j.gatherer != nil {
-		j.gatherer.add(o.rank, r.GetStep(), r.GetNextFreeStep(), observation(r.GetWorkers()[0]))
+		j.gatherer.add(s.slot, r.GetStep(), r.GetNextFreeStep(), observation(r.GetWorkers()[0]))
 		j.settle()
 		return
 	}
@@ -138,6 +144,7 @@ func (j *job) report(o *opening, s *stream, r *evenstepv1.StepReport) {
 	for _, w := range r.GetWorkers() {
 		seen[w.GetRank()] = observation(w)
 	}
+	j.putOutSlow()
 	j.decide(seen)
 	j.answer(r.GetStep(), r.GetNextFreeStep())
 }
@@ -150,6 +157,7 @@ func (j *job) settle() {
 		return
 	}
 	for p := j.gatherer.pop(); p != nil; p = j.gatherer.pop() {
+		j.putOutSlow()
 		if p.reports == len(j.streams) && j.live == len(j.streams) {
 			j.decide(p.observations)
 		} else {
@@ -174,16 +182,24 @@ func (j *job) decide(seen []sizing.Observation) {
 	j.allocation.StepSeconds, j.allocation.Reason = d.StepSeconds, d.Reason
 }
 
-// answer queues the allocation in force on every stream, as the answer to a step. A stream with too many unread answers
-// is put out.
+// putOutSlow puts out the streams that have no room for an answer: before a decision, since they would not learn of it.
+func (j *job) putOutSlow() {
+	for _, s := range j.streams {
+		if s != nil && len(s.answers) == cap(s.answers) {
+			j.putOut(s, status.Errorf(codes.ResourceExhausted, "%d answers are unread; read them", maxUnread))
+		}
+	}
+}
+
+// answer queues the allocation in force on every stream, as the answer to a step. There is room: putOutSlow saw to it,
+// and only the job adds.
 func (j *job) answer(step, fromStep uint64) {
 	j.answered = true
 	j.allocation.FromStep = fromStep
 	response := newResponse(&j.allocation, step)
-	for slot, s := range j.streams {
-		if s != nil && !s.answer(response) {
-			s.putOut(status.Errorf(codes.ResourceExhausted, "%d answers are unread; read them as they come", maxUnread))
-			j.forget(slot)
+	for _, s := range j.streams {
+		if s != nil {
+			s.answers <- response
 		}
 	}
 }

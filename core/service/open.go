@@ -103,7 +103,7 @@ func checkNames(o *opening, policies Policies) error {
 
 func isTooLong(text string) bool { return utf8.RuneCountInString(text) > maxText }
 
-// newWorkers checks the workers of an Open and rounds their limits to the quantum: the lower one up, the upper one down.
+// newWorkers checks the workers of an Open and rounds their limits to the quantum: the lower up, the upper down.
 func newWorkers(reported []*evenstepv1.Worker, globalBatch, quantum int) ([]cluster.Worker, error) {
 	if len(reported) == 0 || len(reported) > maxWorkers {
 		return nil, invalid("open.workers: %d entries; give 1 to %d", len(reported), maxWorkers)
@@ -158,8 +158,8 @@ func newLimits(i int, r *evenstepv1.Worker, globalBatch, quantum int) (cluster.L
 	return limits, nil
 }
 
-// checkBatchSizes says whether sizes are an allocation of the job: one per worker, each a multiple of the quantum within
-// the worker's limits, in sum the global batch. The error begins with what follows the name of the sizes.
+// checkBatchSizes says whether sizes are an allocation of the job: one per worker, each a multiple of the quantum
+// within the worker's limits, in sum the global batch. The error begins with what follows the name of the sizes.
 func checkBatchSizes(job *cluster.Job, sizes []int) error {
 	if len(sizes) != len(job.Workers) {
 		return fmt.Errorf(": %d entries for %d workers; give one per worker", len(sizes), len(job.Workers))

@@ -38,7 +38,9 @@ func NewServer(b *Balancer, creds credentials.TransportCredentials, log hclog.Lo
 		grpc.ConnectionTimeout(10*time.Second),
 		// A job may rest for hours; only a peer that no longer answers is given up, so that its ranks count as gone.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime: 5 * time.Second, PermitWithoutStream: true,
+		}),
 		grpc.StreamInterceptor(recoverer(log)),
 	)
 	evenstepv1.RegisterBalancerServer(s, b)
@@ -68,7 +70,9 @@ func recoverer(log hclog.Logger) grpc.StreamServerInterceptor {
 	return func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 		defer func() {
 			if r := recover(); r != nil {
-				log.Error("a handler panicked", "method", info.FullMethod, "panic", r, "stack", strconv.Quote(string(debug.Stack())))
+				// Quoted, since a message is one line.
+				stack := strconv.Quote(string(debug.Stack()))
+				log.Error("a handler panicked", "method", info.FullMethod, "panic", r, "stack", stack)
 				err = status.Error(codes.Internal, "the core failed at this; its log says more")
 			}
 		}()

@@ -12,12 +12,8 @@ import (
 const (
 	// leastGain is the share of the step time that a move must save. The uncertainty of the curves widens it: of many
 	// workers that are alike some always look slow.
-	leastGain  = 0.015
+	leastGain  = 0.01
 	gainSigmas = 1
-
-	// patience is after how many steps a move counts as seen though no report says so, because what the job counts as
-	// samples is not what it was told to take.
-	patience = 50
 )
 
 // Auto is the policy of choice: it learns every worker's speed curve, solves for the min-max on the curves, and moves when
@@ -29,7 +25,7 @@ type Auto struct {
 	problem  Problem // its curves are the ones learned
 	learned  []speed.Online
 	decision Decision
-	waited   int   // steps since the last move
+	before   []int // the sizes before the last move; nil before the first
 	next     []int // room for the solver
 }
 
@@ -58,19 +54,19 @@ func (a *Auto) Step(observed []Observation) (d Decision, changed bool) {
 	for i, o := range observed {
 		a.learned[i].Observe(o.Samples, o.Seconds)
 	}
-	a.waited++
 	p, known := a.predicted()
 	if known == 0 {
 		return a.decision, false
 	}
 	a.decision.StepSeconds = p.StepSeconds(a.decision.BatchSizes)
-	if !a.arrived(observed) && a.waited < patience {
+	if !a.arrived(observed) {
 		return a.decision, false
 	}
 	return a.decide(p)
 }
 
-// arrived says whether the step ran with the sizes decided, as far as it was measured.
+// arrived says whether the step ran with the sizes decided rather than with those before, as far as it was measured.
+// Samples need not be the sizes to the last one: some jobs count the rows that a filter left.
 func (a *Auto) arrived(observed []Observation) bool {
 	measured := false
 	for i, o := range observed {
@@ -78,7 +74,11 @@ func (a *Auto) arrived(observed []Observation) bool {
 			continue
 		}
 		measured = true
-		if !(math.Abs(o.Samples-float64(a.decision.BatchSizes[i])) < 0.5) {
+		if a.before == nil || a.before[i] == a.decision.BatchSizes[i] {
+			continue
+		}
+		off, offBefore := o.Samples-float64(a.decision.BatchSizes[i]), o.Samples-float64(a.before[i])
+		if !(math.Abs(off) < math.Abs(offBefore)) {
 			return false
 		}
 	}
@@ -92,8 +92,8 @@ func (a *Auto) decide(p Problem) (d Decision, changed bool) {
 	if err != nil || !(now-then > a.band()*now) {
 		return a.decision, false
 	}
+	a.before = a.decision.BatchSizes
 	a.decision = Decision{slices.Clone(a.next), then, a.reason(p, now, then)}
-	a.waited = 0
 	return a.decision, true
 }
 

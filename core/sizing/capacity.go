@@ -60,7 +60,7 @@ func (p *Problem) floor(samples float64) int {
 // walk moves n to the worker's capacity at t: in doubling strides past it, then back by bisection.
 func (p *Problem) walk(w *Worker, n int, t float64) int {
 	done := func(n int) bool { return w.seconds(n) <= t }
-	least, most := p.limits(w)
+	least, most := p.least(w), p.most(w)
 	lo, hi := n, n
 	if stride := p.Quantum; done(n) {
 		for hi < most && done(hi) {

@@ -8,7 +8,7 @@ import "sort"
 //
 // The error names the field that is wrong; it is an *InfeasibleError when no vector fits.
 func Equal(p Problem, sizes []int) error {
-	if err := p.check(); err != nil {
+	if _, _, err := p.check(); err != nil {
 		return err
 	}
 	p.equal(sizes)

@@ -17,7 +17,8 @@ import (
 //
 // The error names the field that is wrong; it is an *InfeasibleError when no vector fits.
 func MinMax(p Problem, sizes []int) (stepSeconds float64, err error) {
-	if err := p.check(); err != nil {
+	minSum, maxSum, err := p.check()
+	if err != nil {
 		return 0, err
 	}
 	if len(sizes) != len(p.Workers) {
@@ -28,7 +29,7 @@ func MinMax(p Problem, sizes []int) (stepSeconds float64, err error) {
 			return 0, fmt.Errorf("workers[%d].curve: missing", i)
 		}
 	}
-	if !p.climb(p.search(), sizes) {
+	if !p.climb(p.search(minSum, maxSum), sizes) {
 		return 0, errors.New("workers: a curve falls or is not a number; give seconds that do not fall")
 	}
 	return p.StepSeconds(sizes), nil
@@ -42,22 +43,47 @@ type stair struct {
 	next float64 // the time at which it leaves it, above t
 }
 
-// search returns the highest stair below the global batch; its next is the optimal T. (It is the first stair of all where
-// the minimums are the whole batch.)
-func (p *Problem) search() stair {
-	lo := p.stair(-1) // before time 0 the workers hold their minimums
-	if lo.sum == p.GlobalBatch {
-		return lo
-	}
-	hi := p.stair(math.Inf(1))
-	for pass := 0; lo.next < hi.last; pass++ {
-		if s := p.stair(p.between(lo, hi, pass)); s.sum < p.GlobalBatch {
+// mostPasses is more than the search takes for curves that do not fall.
+const mostPasses = 200
+
+// search returns the highest stair below the global batch; its next is the optimal T. It is the foot of the staircase
+// where the minimums are the whole batch.
+func (p *Problem) search(minSum, maxSum int) stair {
+	// Before time 0 the workers hold their minimums, and in the end their maximums.
+	lo := stair{t: -1, sum: minSum, last: -1, next: 0}
+	hi := stair{t: math.Inf(1), sum: maxSum, last: math.Inf(1), next: math.Inf(1)}
+	var room [256]int
+	var few contenders
+	for pass := 0; lo.sum < p.GlobalBatch && lo.next < hi.last && pass < mostPasses; pass++ {
+		if few.workers == nil && (hi.sum-lo.sum)/p.Quantum <= len(room) {
+			few = p.contenders(lo, hi, room[:0])
+		}
+		if s := p.stair(p.between(lo, hi, pass), few); s.sum < p.GlobalBatch {
 			lo = s
 		} else {
 			hi = s
 		}
 	}
 	return lo
+}
+
+// contenders are the workers that finish more at hi than at lo. Only they matter between the two, and once they are few
+// a pass over them costs nothing.
+type contenders struct {
+	workers []int // nil means all workers
+	others  int   // samples that the others finish
+}
+
+func (p *Problem) contenders(lo, hi stair, room []int) contenders {
+	c := contenders{room, 0}
+	for i := range p.Workers {
+		if n, _, next := p.capacity(&p.Workers[i], lo.t); next <= hi.last && len(c.workers) < cap(room) {
+			c.workers = append(c.workers, i)
+		} else {
+			c.others += n
+		}
+	}
+	return c
 }
 
 // between picks the next time to look at, lo.next <= t < hi.last, so that each pass leaves at least one stair behind.
@@ -70,7 +96,7 @@ func (p *Problem) between(lo, hi stair, pass int) float64 {
 		a, b := math.Float64bits(lo.next), math.Float64bits(hi.last)
 		t = math.Float64frombits(a + (b-a)/2)
 	case pass == 0:
-		t = p.meanSeconds(p.GlobalBatch / len(p.Workers))
+		t = p.evenSeconds(p.GlobalBatch / len(p.Workers))
 	case math.IsInf(hi.t, 1):
 		t = lo.t * 1.1 * want / float64(lo.sum)
 	case lo.t < 0:
@@ -92,44 +118,55 @@ func (p *Problem) between(lo, hi stair, pass int) float64 {
 	return lo.next
 }
 
-// meanSeconds is the workers' mean time if all had n samples.
-func (p *Problem) meanSeconds(n int) float64 {
-	sum := 0.0
+// evenSeconds is how long the workers would take together if none waited: the harmonic mean of their times if all had n
+// samples.
+func (p *Problem) evenSeconds(n int) float64 {
+	rate := 0.0
 	for i := range p.Workers {
-		sum += p.Workers[i].seconds(n)
+		rate += 1 / p.Workers[i].seconds(n)
 	}
-	return sum / float64(len(p.Workers))
+	return float64(len(p.Workers)) / rate
 }
 
 // stair finds the place on the staircase at t.
-func (p *Problem) stair(t float64) stair {
-	s := stair{t: t, last: -1, next: math.Inf(1)}
-	for i := range p.Workers {
-		n, last, next := p.capacity(&p.Workers[i], t)
-		s.sum = add(s.sum, n)
-		if last > s.last {
-			s.last = last
-		}
-		if next < s.next {
-			s.next = next
+func (p *Problem) stair(t float64, few contenders) stair {
+	s := stair{t: t, sum: few.others, last: -1, next: math.Inf(1)}
+	if few.workers == nil {
+		for i := range p.Workers {
+			s.add(p.capacity(&p.Workers[i], t))
 		}
 	}
+	for _, i := range few.workers {
+		s.add(p.capacity(&p.Workers[i], t))
+	}
 	return s
+}
+
+// add adds a worker's capacity.
+func (s *stair) add(n int, last, next float64) {
+	s.sum = add(s.sum, n)
+	if last > s.last {
+		s.last = last
+	}
+	if next < s.next {
+		s.next = next
+	}
 }
 
 // climb writes the caps at the stair into sizes and deals what is missing to the workers that finish more by its next.
 // It is false where that does not make up the global batch, which takes a curve that falls.
 func (p *Problem) climb(s stair, sizes []int) bool {
-	left := p.GlobalBatch
+	left, sum := p.GlobalBatch-s.sum, 0
 	for i := range p.Workers {
-		sizes[i], _, _ = p.capacity(&p.Workers[i], s.t)
-		left -= sizes[i]
+		n, _, next := p.capacity(&p.Workers[i], s.t)
+		if next <= s.next && left > 0 {
+			more, _, _ := p.capacity(&p.Workers[i], s.next)
+			more = min(more-n, left)
+			n += more
+			left -= more
+		}
+		sizes[i] = n
+		sum = add(sum, n)
 	}
-	for i := 0; i < len(p.Workers) && left > 0; i++ {
-		n, _, _ := p.capacity(&p.Workers[i], s.next)
-		more := min(n-sizes[i], left)
-		sizes[i] += more
-		left -= more
-	}
-	return left == 0
+	return sum == p.GlobalBatch
 }

@@ -19,19 +19,20 @@ func greedy(p Problem) []int {
 	left := p.GlobalBatch
 	var h nextUp
 	for i := range p.Workers {
-		least, most := p.limits(&p.Workers[i])
+		w := &p.Workers[i]
+		least, most := p.least(w), p.most(w)
 		sizes[i] = least
 		left -= least
 		if least < most {
-			h = append(h, quantumOf{i, p.Workers[i].seconds(least + p.Quantum)})
+			h = append(h, quantumOf{i, w.seconds(least + p.Quantum)})
 		}
 	}
 	heap.Init(&h)
 	for ; left > 0; left -= p.Quantum {
 		i := h[0].worker
 		sizes[i] += p.Quantum
-		if _, most := p.limits(&p.Workers[i]); sizes[i] < most {
-			h[0].seconds = p.Workers[i].seconds(sizes[i] + p.Quantum)
+		if w := &p.Workers[i]; sizes[i] < p.most(w) {
+			h[0].seconds = w.seconds(sizes[i] + p.Quantum)
 			heap.Fix(&h, 0)
 		} else {
 			heap.Pop(&h)
@@ -160,6 +161,25 @@ func TestMinMaxOfScalesFarApart(t *testing.T) {
 			checkSizes(t, p, sizes)
 		})
 	}
+}
+
+// wild is a curve that rises and falls as it likes.
+type wild []float64
+
+func (w wild) Seconds(n int) float64   { return w[n%len(w)] }
+func (w wild) Samples(float64) float64 { return w[0] }
+
+func TestMinMaxSurvivesAnyCurve(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t)
+		for i := range p.Workers {
+			p.Workers[i].Curve = wild(rapid.SliceOfN(rapid.Float64(), 1, 9).Draw(t, "wild"))
+		}
+		sizes := make([]int, len(p.Workers))
+		if _, err := MinMax(p, sizes); err == nil {
+			checkSizes(t, p, sizes)
+		}
+	})
 }
 
 func TestMinMaxRefuses(t *testing.T) {

@@ -26,7 +26,8 @@ func startSizes(p *Problem, start []int) ([]int, error) {
 	}
 	sum := 0
 	for i, n := range start {
-		least, most := p.limits(&p.Workers[i])
+		w := &p.Workers[i]
+		least, most := p.least(w), p.most(w)
 		if n < least || n > most || n%p.Quantum != 0 {
 			return nil, fmt.Errorf("batch_sizes[%d]: %d is not a multiple of %d between %d and %d", i, n, p.Quantum, least,
 				most)

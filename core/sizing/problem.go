@@ -49,39 +49,39 @@ func (e *InfeasibleError) Error() string {
 		e.GlobalBatch, e.MinSum, e.MaxSum)
 }
 
-// check returns an error that names the first field that is wrong, or an InfeasibleError.
-func (p *Problem) check() error {
+// check sums the limits, rounded to the quantum. The error names the first field that is wrong, or is an
+// *InfeasibleError.
+func (p *Problem) check() (minSum, maxSum int, err error) {
 	switch {
 	case p.GlobalBatch < 1:
-		return fmt.Errorf("global_batch: %d is below 1", p.GlobalBatch)
+		return 0, 0, fmt.Errorf("global_batch: %d is below 1", p.GlobalBatch)
 	case p.Quantum < 1:
-		return fmt.Errorf("quantum: %d is below 1", p.Quantum)
+		return 0, 0, fmt.Errorf("quantum: %d is below 1", p.Quantum)
 	case p.GlobalBatch%p.Quantum != 0:
-		return p.notAMultiple()
+		return 0, 0, p.notAMultiple()
 	case len(p.Workers) == 0:
-		return fmt.Errorf("workers: none; give at least one")
+		return 0, 0, fmt.Errorf("workers: none; give at least one")
 	}
-	minSum, maxSum := 0, 0
 	for i := range p.Workers {
 		w := &p.Workers[i]
-		least, most := p.limits(w)
+		least, most := p.least(w), p.most(w)
 		switch {
 		case w.Min < 0:
-			return fmt.Errorf("workers[%d].min: %d is below 0", i, w.Min)
+			return 0, 0, fmt.Errorf("workers[%d].min: %d is below 0", i, w.Min)
 		case w.Max < w.Min:
-			return fmt.Errorf("workers[%d].max: %d is below min %d; give max >= min", i, w.Max, w.Min)
+			return 0, 0, fmt.Errorf("workers[%d].max: %d is below min %d; give max >= min", i, w.Max, w.Min)
 		case most < least:
-			return fmt.Errorf("workers[%d].max: no multiple of the quantum %d between min %d and max %d", i, p.Quantum,
+			return 0, 0, fmt.Errorf("workers[%d].max: no multiple of the quantum %d between min %d and max %d", i, p.Quantum,
 				w.Min, w.Max)
 		case !(w.CommunicateSeconds >= 0) || math.IsInf(w.CommunicateSeconds, 1):
-			return fmt.Errorf("workers[%d].communicate_seconds: %v is not a finite number >= 0", i, w.CommunicateSeconds)
+			return 0, 0, fmt.Errorf("workers[%d].communicate_seconds: %v is not a finite number >= 0", i, w.CommunicateSeconds)
 		}
 		minSum, maxSum = add(minSum, least), add(maxSum, most)
 	}
 	if p.GlobalBatch < minSum || p.GlobalBatch > maxSum {
-		return &InfeasibleError{p.GlobalBatch, minSum, maxSum}
+		return minSum, maxSum, &InfeasibleError{p.GlobalBatch, minSum, maxSum}
 	}
-	return nil
+	return minSum, maxSum, nil
 }
 
 func (p *Problem) notAMultiple() error {
@@ -94,24 +94,25 @@ func (p *Problem) notAMultiple() error {
 		below, add(below, p.Quantum))
 }
 
-// limits are a worker's least and largest batch size, as multiples of the quantum. A minimum that no multiple reaches
-// stands at the largest int.
-func (p *Problem) limits(w *Worker) (least, most int) {
-	least = w.Min
-	if r := least % p.Quantum; r > 0 {
-		least = add(least, p.Quantum-r)
+// least is the worker's minimum as a multiple of the quantum; the largest int where there is none.
+func (p *Problem) least(w *Worker) int {
+	if r := w.Min % p.Quantum; r > 0 {
+		return add(w.Min, p.Quantum-r)
 	}
-	return least, w.Max - w.Max%p.Quantum
+	return w.Min
 }
+
+// most is the worker's maximum as a multiple of the quantum.
+func (p *Problem) most(w *Worker) int { return w.Max - w.Max%p.Quantum }
 
 // clamp moves n, a multiple of the quantum, to within the worker's limits.
 func (p *Problem) clamp(w *Worker, n int) int {
-	// Testing against the limits as given saves the two divisions for most workers.
+	// Testing against the limits as given saves the divisions for most workers.
 	switch {
 	case n < w.Min:
-		n, _ = p.limits(w)
+		return p.least(w)
 	case n > w.Max:
-		_, n = p.limits(w)
+		return p.most(w)
 	}
 	return n
 }

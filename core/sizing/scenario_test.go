@@ -90,13 +90,13 @@ func (s *scenario) truth(sizes []int) float64 {
 	return t
 }
 
-// TestScenarios plays the scripts in testdata. Their commands:
+// TestScenarios plays the scripts in testdata/scenarios. Their commands:
 //
 //	job batch=N [quantum=Q] [lag=L] [policy=equal]   the workers follow, one a line: name key=number…
 //	factor|noise|missing worker=NAME …               what changes about the workers, from the next step on
 //	run steps=N [pause=NAME seconds=S]               prints each move, then where the job stands; pauses the first step
 func TestScenarios(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, file string) {
+	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, file string) {
 		var s *scenario
 		datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {

@@ -165,7 +165,7 @@ func (o *Online) update(samples, seconds float64) {
 
 	gain = o.shareVar * h / (total + levelDoubt*levelDoubt)
 	o.share = max(0, min(o.share+gain*residual, mostShare))
-	o.shareVar *= 1 - gain*h
+	o.shareVar *= max(0, 1-gain*h)
 	o.move(o.at + follow*(samples-o.at))
 }
 
@@ -173,7 +173,7 @@ func (o *Online) update(samples, seconds float64) {
 func (o *Online) move(at float64) {
 	h := o.tilt(at)
 	level := o.predict(at)
-	o.levelVar += h * h * o.shareVar
+	o.levelVar = min(o.levelVar+h*h*o.shareVar, 1)
 	o.share = min(o.share*o.level/level, mostShare)
 	o.level, o.at = level, at
 }

@@ -188,7 +188,8 @@ func (*BalanceResponse_Opened) isBalanceResponse_Message() {}
 
 func (*BalanceResponse_Allocation) isBalanceResponse_Message() {}
 
-// Open starts or resumes a job. All workers that open one job must agree on everything but `rank`.
+// Open starts or resumes a job. All workers that open one job must agree on everything but `rank` and, once a step was
+// answered, `batch_sizes`. Names have at most 256 characters.
 type Open struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 256 printable characters without spaces; one per attempt, since a restarted worker may sit on another device.
@@ -197,7 +198,7 @@ type Open struct {
 	GlobalBatch uint32 `protobuf:"varint,2,opt,name=global_batch,json=globalBatch,proto3" json:"global_batch,omitempty"`
 	// Batch sizes are multiples of it; 0 means 1. global_batch must be a multiple.
 	Quantum uint32 `protobuf:"varint,3,opt,name=quantum,proto3" json:"quantum,omitempty"`
-	// One entry per worker in rank order.
+	// One entry per worker in rank order, 1 to 65,536 of them.
 	Workers []*Worker `protobuf:"bytes,4,rep,name=workers,proto3" json:"workers,omitempty"`
 	// Absent: the stream reports for all workers. Present: for this one, and the core gathers the others.
 	Rank *uint32 `protobuf:"varint,5,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
@@ -429,12 +430,13 @@ func (x *Opened) GetPolicy() string {
 	return ""
 }
 
-// StepReport is what one step cost, for all workers or for one.
+// StepReport is what one step cost, for all workers, each once in any order, or for the one that the stream is of.
 type StepReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Steps count from 0 within a job.
 	Step uint64 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
-	// The first step whose batch no worker that this report covers has drawn, nor will draw before the answer to it.
+	// The first step whose batch no worker that this report covers has drawn, nor will draw before the answer to it;
+	// past `step`.
 	NextFreeStep  uint64          `protobuf:"varint,2,opt,name=next_free_step,json=nextFreeStep,proto3" json:"next_free_step,omitempty"`
 	Workers       []*WorkerReport `protobuf:"bytes,3,rep,name=workers,proto3" json:"workers,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -599,7 +601,7 @@ func (x *WorkerReport) GetThrottleReasons() []string {
 // Allocation is the vector of batch sizes.
 type Allocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Rises by one at each change within a stream; 1 is the first.
+	// Rises by one at each change; 1 is what the job opened with.
 	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// The step from which it holds: at or past next_free_step of all workers in the report that it answers. A job whose
 	// workers agree on the step among themselves may apply it later, at the same step on all of them.
