@@ -41,7 +41,7 @@ wheel: build .venv/.ready ## build the Python package with the binary inside, in
 .PHONY: bench
 bench: build .venv/.ready ## run the benchmarks; each names its target
 	go test -run '^$$' -bench . -benchmem ./...
-	cd torchrun && ../.venv/bin/python -m pytest -s bench
+	.venv/bin/python torchrun/bench/overhead.py
 
 # One environment for the demo, the tests and the checks.
 .venv/.ready: torchrun/pyproject.toml

@@ -1,0 +1,90 @@
+"""Time inside Evenstep's calls on the training thread, as a share of the step. Target: median below 1 % (reach 0.5 %).
+
+Counted are the hooks around forward and backward and the draw of a batch with its wait for exchanges; the weighted
+identity's multiplication is part of the model's own backward. Run by `make bench`; prints one line a rank.
+"""
+
+import functools
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+import evenstep.torch as evenstep
+from evenstep.torch.balance import _Loop
+from evenstep.torch.schedule import Schedule
+
+STEPS, SETTLED, ROWS, WIDTH, LAYERS = 150, 30, 128, 640, 24
+
+inside = 0.0
+
+
+def timed(owner: type, name: str) -> None:
+    """Replace a method by one that adds its time to `inside`."""
+    method: Callable[..., Any] = getattr(owner, name)
+
+    @functools.wraps(method)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        global inside
+        begun = time.perf_counter()
+        try:
+            return method(*args, **kwargs)
+        finally:
+            inside += time.perf_counter() - begun
+
+    setattr(owner, name, wrapper)
+
+
+def rank() -> None:
+    global inside
+    for owner, name in (
+        (_Loop, "_before_forward"),
+        (_Loop, "_before_inner_forward"),
+        (_Loop, "_after_forward"),
+        (_Loop, "_last_gradient"),
+        (Schedule, "draw"),
+    ):
+        timed(owner, name)
+    dist.init_process_group("gloo")
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[dist.get_rank() % len(cores)]})
+    torch.set_num_threads(1)
+    data = TensorDataset(torch.randn(2 * ROWS * STEPS, WIDTH))
+    sampler = evenstep.BalancedBatchSampler(data, 2 * ROWS)
+    net = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(LAYERS)))
+    model = evenstep.balance(DistributedDataParallel(net), sampler)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    shares, steps = [], []
+    begun = time.perf_counter()
+    for (x,) in DataLoader(data, batch_sampler=sampler, num_workers=1):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        now = time.perf_counter()
+        steps.append(now - begun)
+        shares.append(inside / steps[-1])
+        begun, inside = now, 0.0
+    shares, steps = sorted(shares[SETTLED:]), steps[SETTLED:]
+    print(
+        f"rank {dist.get_rank()}: {statistics.median(shares):.2%} of a step of {statistics.median(steps) * 1e3:.0f} ms "
+        f"(p99 {shares[int(0.99 * len(shares))]:.2%}; target 1 %, reach 0.5 %)",
+        flush=True,
+    )
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        rank()
+    else:
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=evenstep"]
+        subprocess.run([*torchrun, __file__], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
