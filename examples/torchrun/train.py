@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--global-batch", type=int, default=256)
     parser.add_argument("--num-workers", type=int, default=2)
-    parser.add_argument("--checkpoint", help="file to continue from where it exists, written after each epoch")
+    parser.add_argument("--checkpoint", help="file to continue from where it exists, written every 10 steps")
     args = parser.parse_args()
 
     dist.init_process_group("gloo")
@@ -40,16 +40,16 @@ def main() -> None:
 
     for epoch in range(sampler.epoch, args.epochs):
         sampler.set_epoch(epoch)
-        for images_, digits in loader:
+        for step, (pixels, digits) in enumerate(loader, 1):
             optimizer.zero_grad()
-            loss = cross_entropy(model(images_), digits)
+            loss = cross_entropy(model(pixels), digits)
             loss.backward()
             optimizer.step()
-        if dist.get_rank() == 0:
-            print(f"epoch {epoch}: loss {loss.item():.4f}, batch sizes {sampler.batch_sizes}", flush=True)
-            if args.checkpoint:
-                states = {"model": model, "optimizer": optimizer, "sampler": sampler}
-                torch.save({name: part.state_dict() for name, part in states.items()}, args.checkpoint)
+            if step % 10 == 0 and dist.get_rank() == 0:
+                print(f"epoch {epoch}: loss {loss.item():.4f}, batch sizes {sampler.batch_sizes}", flush=True)
+                if args.checkpoint:
+                    parts = {"model": model, "optimizer": optimizer, "sampler": sampler}
+                    torch.save({name: part.state_dict() for name, part in parts.items()}, args.checkpoint)
     dist.destroy_process_group()
 
 

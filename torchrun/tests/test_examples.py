@@ -1,0 +1,38 @@
+"""The example and the demo run as the README says."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "torchrun"
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=evenstep")
+
+
+def run(*command: str, binary: Path) -> str:
+    env = {**os.environ, "EVENSTEP_BINARY": str(binary), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_example_trains_and_continues_from_its_checkpoint(tmp_path: Path, evenstep_binary: Path) -> None:
+    train = (*TORCHRUN, str(EXAMPLES / "train.py"), f"--checkpoint={tmp_path / 'checkpoint'}")
+    first = run(*train, "--epochs=1", binary=evenstep_binary)
+    assert first.startswith("epoch 0: loss")
+    again = run(*train, "--epochs=2", binary=evenstep_binary)
+    assert again.startswith("epoch 1: loss")
+    assert "epoch 0" not in again
+
+
+def test_the_demo_writes_what_it_measured(tmp_path: Path, evenstep_binary: Path) -> None:
+    demo = (sys.executable, str(EXAMPLES / "demo.py"), f"--out={tmp_path}", "--rounds=2")
+    table = run(*demo, binary=evenstep_binary)
+    assert "equal batches" in table
+    assert "ideal (measured)" in table
+    result = json.loads((tmp_path / "demo.json").read_text())
+    for field in ("equal_step", "balanced_step", "ideal_step", "equal", "balanced"):
+        suffix = "_seconds" if field.endswith("step") else "_seconds_to_loss"
+        assert result[field + suffix] > 0
+    assert (tmp_path / "demo.png").stat().st_size > 10_000
