@@ -31,8 +31,8 @@ func TestAutoAgainstNoise(t *testing.T) {
 	}
 }
 
-// playAlike returns what Auto loses to equal sizes over 2,000 steps of 8 workers that are alike but for noise, as a share
-// of the mean step time, and how often it moved.
+// playAlike returns what Auto loses to equal sizes over 2,000 steps of 8 workers that are alike but for noise, as a
+// share of the mean step time, and how often it moved.
 func playAlike(t *testing.T, noise float64, seed uint64) (loss float64, moves int) {
 	p := alike(8)
 	total := map[bool]float64{}
@@ -148,8 +148,8 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// FuzzAutoStep feeds arbitrary floats, eight bytes each, to a job with limits and a quantum. The first byte of each step
-// is the number of its observations.
+// FuzzAutoStep feeds arbitrary floats, eight bytes each, to a job with limits and a quantum. The first byte of each
+// step is the number of its observations.
 func FuzzAutoStep(f *testing.F) {
 	f.Add([]byte{3})
 	step := []byte{3}

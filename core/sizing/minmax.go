@@ -11,9 +11,9 @@ import (
 // vectors any may come out. It allocates nothing of its own.
 //
 // With cap_i(T) the most samples that worker i finishes within T seconds, the least T with Σ cap_i(T) >= N is the
-// answer, and Σ cap is a staircase that changes only where some worker finishes one more quantum. The search closes in on
-// that step of the staircase from both sides; the caps just below it are what handing out one quantum at a time to
-// whoever finishes first would have given by then, and the rest goes to the workers that finish their next quantum at T.
+// answer, and Σ cap is a staircase that changes only where some worker finishes one more quantum. The search closes in
+// on that stair from both sides. The caps just below it are what handing out one quantum at a time to whoever finishes
+// first would have given by then, and the rest goes to the workers that finish their next quantum at T.
 //
 // The error names the field that is wrong; it is an *InfeasibleError when no vector fits.
 func MinMax(p Problem, sizes []int) (stepSeconds float64, err error) {
@@ -21,8 +21,8 @@ func MinMax(p Problem, sizes []int) (stepSeconds float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(sizes) != len(p.Workers) {
-		return 0, fmt.Errorf("sizes: room for %d workers; give %d", len(sizes), len(p.Workers))
+	if err := p.room(sizes); err != nil {
+		return 0, err
 	}
 	for i := range p.Workers {
 		if p.Workers[i].Curve == nil {
