@@ -48,7 +48,7 @@ func playAlike(t *testing.T, noise float64, seed uint64) (loss float64, moves in
 		s := newScenario(p, 1, pol, []int{32, 32, 32, 32, 32, 32, 32, 32}, seed)
 		s.noise = noise
 		for range 2000 {
-			_, took, _, changed := s.next(nil)
+			took, _, changed := s.next(-1, 0)
 			total[auto] += took
 			if changed {
 				moves++
@@ -76,12 +76,12 @@ func TestAutoConverges(t *testing.T) {
 		s.noise = rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "noise")
 		moves := 0
 		for step := range 300 {
-			_, _, _, changed := s.next(nil)
+			_, _, changed := s.next(-1, 0)
 			if changed && step >= 150 {
 				moves++
 			}
 		}
-		if got, best := s.truth(auto.decision.BatchSizes), s.best(); got > (1.02+s.noise)*best {
+		if got, best := p.StepSeconds(auto.decision.BatchSizes), s.best(); got > (1.02+s.noise)*best {
 			t.Fatalf("%v takes %v s, optimum %v s: %.1f %%", auto.decision.BatchSizes, got, best, 100*(got/best-1))
 		}
 		if moves > 5 {
@@ -203,6 +203,6 @@ func BenchmarkAutoStep1024(b *testing.B) {
 	s.noise = 0.02
 	b.ReportAllocs()
 	for b.Loop() {
-		s.next(nil)
+		s.next(-1, 0)
 	}
 }
