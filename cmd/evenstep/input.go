@@ -19,8 +19,8 @@ const (
 	maxWhole      = 1 << 53 // whole numbers up to here survive any JSON reader
 )
 
-// readInput decodes the JSON file that args names, stdin without one or for "-". It is strict: unknown fields, duplicate
-// keys, null, trailing data and more than 64 MiB are errors, which name the field by its path.
+// readInput decodes the JSON file that args names, stdin without one or for "-". It is strict: unknown fields,
+// duplicate keys, null, trailing data and more than 64 MiB are errors, which name the field by its path.
 func readInput(args []string, stdin io.Reader, into any) error {
 	if len(args) > 0 && args[0] != "-" {
 		file, err := os.Open(args[0])

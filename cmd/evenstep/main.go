@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -16,10 +17,24 @@ func main() { os.Exit(run()) }
 func run() int {
 	cmd, err := newRootCommand().ExecuteC()
 	if err != nil {
-		line := strings.Join(strings.Fields(err.Error()), " ")
-		fmt.Fprintf(os.Stderr, "%s: %s\n", cmd.CommandPath(), line)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", cmd.CommandPath(), oneLine(err.Error()))
 	}
 	return exitCode(err)
+}
+
+// oneLine makes a message fit for a line of a terminal, whatever the input that it quotes.
+func oneLine(message string) string {
+	const most = 500
+	printable := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, message)
+	if len(printable) > most {
+		return strings.ToValidUTF8(printable[:most], "") + "..."
+	}
+	return printable
 }
 
 func newRootCommand() *cobra.Command {

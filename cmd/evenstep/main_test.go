@@ -46,3 +46,15 @@ func refuses(ts *testscript.TestScript, _ bool, args []string) {
 func large(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), make([]byte, maxInputBytes+1), 0o600))
 }
+
+func TestOneLine(t *testing.T) {
+	for in, want := range map[string]string{
+		"as it is, Grüße":            "as it is, Grüße",
+		"two\nlines \x1b[31m":        "two lines  [31m",
+		strings.Repeat("1", 1000000): strings.Repeat("1", 500) + "...",
+	} {
+		if got := oneLine(in); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

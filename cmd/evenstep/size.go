@@ -22,9 +22,10 @@ func newSizeCommand() *cobra.Command {
      "curve":{"fixed_seconds":0.01,"seconds_per_sample":0.001,"floor_seconds":0.02}},
     {"id":"b","points":[[8,0.02],[64,0.11],[256,0.43]]}]}
 
-A worker takes communicate + max(floor, fixed + seconds_per_sample*n) for n samples, or, of measured points, what lies on
-the line between them, the first before them and the last slope after them; a single point means proportional. It takes
-nothing for 0 samples, which only "min":0 allows. Defaults: quantum 1, min = quantum, max = global_batch, the rest 0.
+A worker takes communicate + max(floor, fixed + seconds_per_sample*n) for n samples, or, of measured points, what lies
+on the line between them, the first before them and the last slope after them; a single point means proportional. It
+takes nothing for 0 samples, which only "min":0 allows. Limits count rounded to the quantum, min up and max down.
+Defaults: quantum 1, min = quantum, max = global_batch, the rest 0.
 
 Policy auto minimises the time of the slowest worker, exactly; equal deals evenly within the limits.`,
 		Args: arguments(cobra.MaximumNArgs(1)),
@@ -60,9 +61,11 @@ func checkPolicy(policy string) error {
 	case "auto", "equal":
 		return nil
 	case "lbbsp-cpu", "lbbsp-gpu-tuning":
-		return fmt.Errorf("--policy: %s learns from a job's steps and cannot size one instance; give auto or equal", policy)
+		return fmt.Errorf("--policy: %s learns from a job's steps and cannot size one instance; give auto or equal",
+			policy)
 	case "lbbsp-gpu-analytic":
-		return fmt.Errorf("--policy: %s is not there yet; give auto, which is exact for the same curves, or equal", policy)
+		return fmt.Errorf("--policy: %s is not there yet; give auto, which is exact for the same curves, or equal",
+			policy)
 	}
 	return fmt.Errorf("--policy: unknown policy %q; give auto or equal", policy)
 }

@@ -16,11 +16,11 @@ const (
 	gainSigmas = 1
 )
 
-// Auto is the policy of choice: it learns every worker's speed curve, solves for the min-max on the curves, and moves when
-// that promises clearly more than uncertainty could pretend.
+// Auto is the policy of choice: it learns every worker's speed curve, solves for the min-max on the curves, and moves
+// when that promises clearly more than uncertainty could pretend.
 //
-// A move is seen only steps later, when what the workers have already drawn is trained on. Until the reports show the new
-// sizes, Auto learns from them but does not move again. A worker that was not measured yet keeps its size.
+// A move is seen only steps later, when what the workers have already drawn is trained on. Until the reports show the
+// new sizes, Auto learns from them but does not move again. A worker that was not measured yet keeps its size.
 type Auto struct {
 	problem  Problem // its curves are the ones learned
 	learned  []speed.Online
@@ -70,15 +70,15 @@ func (a *Auto) Step(observed []Observation) (d Decision, changed bool) {
 func (a *Auto) arrived(observed []Observation) bool {
 	measured := false
 	for i, o := range observed {
-		if !(o.Seconds > 0) || math.IsInf(o.Seconds, 1) {
+		if !o.measured() {
 			continue
 		}
 		measured = true
 		if a.before == nil || a.before[i] == a.decision.BatchSizes[i] {
 			continue
 		}
-		off, offBefore := o.Samples-float64(a.decision.BatchSizes[i]), o.Samples-float64(a.before[i])
-		if !(math.Abs(off) < math.Abs(offBefore)) {
+		toNew := math.Abs(o.Samples - float64(a.decision.BatchSizes[i]))
+		if toOld := math.Abs(o.Samples - float64(a.before[i])); toNew >= toOld {
 			return false
 		}
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 // capacity is the most samples, within the limits and in whole quanta, that the worker finishes within t seconds; its
-// minimum where it does not finish even that. last is the time of that many, -1 at the minimum, and next the time of one
-// quantum more, +Inf at the maximum.
+// minimum where it does not finish even that. last is the time of that many, -1 at the minimum, and next the time of
+// one quantum more, +Inf at the maximum.
 //
 // It agrees with Worker.seconds to the last bit: last <= t < next.
 func (p *Problem) capacity(w *Worker, t float64) (n int, last, next float64) {

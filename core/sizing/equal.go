@@ -3,20 +3,17 @@ package sizing
 import "sort"
 
 // Equal writes the equal batch sizes into sizes, one entry per worker: quanta dealt evenly, the remainder to the first
-// workers; what the limits take from some or force on others is dealt again among the rest. That is a water level: every
-// worker stands at the same height or at the limit that keeps it from there.
+// workers; what the limits take from some or force on others is dealt again among the rest. That is a water level:
+// every worker stands at the same height or at the limit that keeps it from there.
 //
 // The error names the field that is wrong; it is an *InfeasibleError when no vector fits.
 func Equal(p Problem, sizes []int) error {
 	if _, _, err := p.check(); err != nil {
 		return err
 	}
-	p.equal(sizes)
-	return nil
-}
-
-// equal is Equal for a problem that is checked.
-func (p *Problem) equal(sizes []int) {
+	if err := p.room(sizes); err != nil {
+		return err
+	}
 	at := func(level int) (sum int) {
 		for i := range p.Workers {
 			sizes[i] = p.clamp(&p.Workers[i], level*p.Quantum)
@@ -38,4 +35,5 @@ func (p *Problem) equal(sizes []int) {
 			left -= p.Quantum
 		}
 	}
+	return nil
 }

@@ -12,20 +12,21 @@ import (
 func TestEqual(t *testing.T) {
 	free := Worker{Max: 1 << 53}
 	for name, c := range map[string]struct {
-		problem Problem
-		want    []int
+		batch, quantum int
+		workers        []Worker
+		want           []int
 	}{
-		"the remainder goes to the first workers": {Problem{11, 1, []Worker{free, free, free}}, []int{4, 4, 3}},
-		"whole quanta":                            {Problem{40, 8, []Worker{free, free, free}}, []int{16, 16, 8}},
-		"what one cannot take is dealt again":     {Problem{12, 1, []Worker{{Max: 1}, free, free}}, []int{1, 6, 5}},
-		"what one must take is taken from others": {Problem{12, 1, []Worker{{Min: 9, Max: 9}, free, free}}, []int{9, 2, 1}},
-		"both at once":                            {Problem{20, 1, []Worker{{Max: 2}, {Min: 12, Max: 20}, free}}, []int{2, 12, 6}},
-		"no more quanta than workers":             {Problem{2, 1, []Worker{free, free, free}}, []int{1, 1, 0}},
-		"the minimums are the whole batch":        {Problem{6, 2, []Worker{{1, 9, nil, 0}, {4, 9, nil, 0}}}, []int{2, 4}},
+		"the remainder goes to the first workers": {11, 1, []Worker{free, free, free}, []int{4, 4, 3}},
+		"whole quanta":                           {40, 8, []Worker{free, free, free}, []int{16, 16, 8}},
+		"what one cannot take is dealt again":    {12, 1, []Worker{{Max: 1}, free, free}, []int{1, 6, 5}},
+		"what one must take comes from the rest": {12, 1, []Worker{{Min: 9, Max: 9}, free, free}, []int{9, 2, 1}},
+		"both at once":                           {20, 1, []Worker{{Max: 2}, {Min: 12, Max: 20}, free}, []int{2, 12, 6}},
+		"no more quanta than workers":            {2, 1, []Worker{free, free, free}, []int{1, 1, 0}},
+		"the minimums are the whole batch":       {6, 2, []Worker{{Min: 1, Max: 9}, {Min: 4, Max: 9}}, []int{2, 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sizes := make([]int, len(c.problem.Workers))
-			if err := Equal(c.problem, sizes); err != nil {
+			sizes := make([]int, len(c.workers))
+			if err := Equal(Problem{c.batch, c.quantum, c.workers}, sizes); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(c.want, sizes); diff != "" {

@@ -11,9 +11,9 @@ import (
 // vectors any may come out. It allocates nothing of its own.
 //
 // With cap_i(T) the most samples that worker i finishes within T seconds, the least T with Σ cap_i(T) >= N is the
-// answer, and Σ cap is a staircase that changes only where some worker finishes one more quantum. The search closes in on
-// that step of the staircase from both sides; the caps just below it are what handing out one quantum at a time to
-// whoever finishes first would have given by then, and the rest goes to the workers that finish their next quantum at T.
+// answer, and Σ cap is a staircase that changes only where some worker finishes one more quantum. The search closes in
+// on that stair from both sides. The caps just below it are what handing out one quantum at a time to whoever finishes
+// first would have given by then, and the rest goes to the workers that finish their next quantum at T.
 //
 // The error names the field that is wrong; it is an *InfeasibleError when no vector fits.
 func MinMax(p Problem, sizes []int) (stepSeconds float64, err error) {
@@ -21,8 +21,8 @@ func MinMax(p Problem, sizes []int) (stepSeconds float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(sizes) != len(p.Workers) {
-		return 0, fmt.Errorf("sizes: room for %d workers; give %d", len(sizes), len(p.Workers))
+	if err := p.room(sizes); err != nil {
+		return 0, err
 	}
 	for i := range p.Workers {
 		if p.Workers[i].Curve == nil {
@@ -52,7 +52,7 @@ func (p *Problem) search(minSum, maxSum int) stair {
 	// Before time 0 the workers hold their minimums, and in the end their maximums.
 	lo := stair{t: -1, sum: minSum, last: -1, next: 0}
 	hi := stair{t: math.Inf(1), sum: maxSum, last: math.Inf(1), next: math.Inf(1)}
-	var room [256]int
+	var room [1024]int
 	var few contenders
 	for pass := 0; lo.sum < p.GlobalBatch && lo.next < hi.last && pass < mostPasses; pass++ {
 		if few.workers == nil && (hi.sum-lo.sum)/p.Quantum <= len(room) {
@@ -98,16 +98,16 @@ func (p *Problem) between(lo, hi stair, pass int) float64 {
 	case pass == 0:
 		t = p.evenSeconds(p.GlobalBatch / len(p.Workers))
 	case math.IsInf(hi.t, 1):
-		t = lo.t * 1.1 * want / float64(lo.sum)
+		t = lo.t * 1.02 * want / float64(lo.sum)
 	case lo.t < 0:
-		t = hi.t * 0.9 * want / float64(hi.sum)
+		t = hi.t * 0.98 * want / float64(hi.sum)
 	default:
 		// Σ cap is nearly linear for affine curves: interpolate, and where the answer is close to one side aim a little
 		// past it, or the other side would never move.
 		f := (want - float64(lo.sum)) / float64(hi.sum-lo.sum)
-		if f < 0.1 {
+		if f < 0.05 {
 			f *= 2
-		} else if f > 0.9 {
+		} else if f > 0.95 {
 			f -= 1 - f
 		}
 		t = lo.next + f*(hi.last-lo.next)

@@ -3,7 +3,6 @@ package sizing
 import (
 	"container/heap"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -184,27 +183,36 @@ func TestMinMaxSurvivesAnyCurve(t *testing.T) {
 
 func TestMinMaxRefuses(t *testing.T) {
 	affine := speed.Affine{PerSample: 1}
-	for want, p := range map[string]Problem{
-		"global_batch: 0 is below 1":                                                             {Quantum: 1},
-		"quantum: 0 is below 1":                                                                  {GlobalBatch: 8},
-		"global_batch: 5 is not a multiple of the quantum 8; give 8":                             {GlobalBatch: 5, Quantum: 8},
-		"global_batch: 10 is not a multiple of the quantum 8; give 8 or 16":                      {GlobalBatch: 10, Quantum: 8},
-		"workers: none; give at least one":                                                       {GlobalBatch: 8, Quantum: 8},
-		"workers[0].min: -1 is below 0":                                                          {8, 1, []Worker{{Min: -1}}},
-		"workers[0].max: 4 is below min 8; give max >= min":                                      {8, 1, []Worker{{Min: 8, Max: 4}}},
-		"workers[0].max: no multiple of the quantum 8 between min 5 and max 7":                   {8, 8, []Worker{{Min: 5, Max: 7}}},
-		"workers[0].communicate_seconds: NaN is not a finite number >= 0":                        {8, 8, []Worker{{0, 8, affine, math.NaN()}}},
-		"workers[0].curve: missing":                                                              {8, 1, []Worker{{Max: 8}}},
-		"global_batch: 8 is outside what the workers can take, 0 (sum of min) to 7 (sum of max)": {8, 1, []Worker{{0, 7, affine, 0}}},
-		"global_batch: 8 is outside what the workers can take, 16 (sum of min) to 32 (sum of max)": {8, 8,
-			[]Worker{{9, 39, affine, 0}}},
-		"workers: a curve falls or is not a number; give seconds that do not fall": {8, 1, []Worker{
-			{0, 8, notANumber{}, 0}, {0, 8, notANumber{}, 0}}},
+	for _, c := range []struct {
+		problem Problem
+		want    string
+	}{
+		{Problem{Quantum: 1}, "global_batch: 0 is below 1"},
+		{Problem{GlobalBatch: 8}, "quantum: 0 is below 1"},
+		{Problem{5, 8, nil}, "global_batch: 5 is not a multiple of the quantum 8; give 8"},
+		{Problem{10, 8, nil}, "global_batch: 10 is not a multiple of the quantum 8; give 8 or 16"},
+		{Problem{8, 8, nil}, "workers: none; give at least one"},
+		{Problem{8, 1, []Worker{{Min: -1}}}, "workers[0].min: -1 is below 0"},
+		{Problem{8, 1, []Worker{{Min: 8, Max: 4}}}, "workers[0].max: 4 is below min 8; give max >= min"},
+		{Problem{8, 8, []Worker{{Min: 5, Max: 7}}},
+			"workers[0].max: no multiple of the quantum 8 between min 5 and max 7"},
+		{Problem{8, 8, []Worker{{0, 8, affine, math.NaN()}}},
+			"workers[0].communicate_seconds: NaN is not a finite number >= 0"},
+		{Problem{8, 1, []Worker{{Max: 8}}}, "workers[0].curve: missing"},
+		{Problem{8, 1, []Worker{{0, 7, affine, 0}}},
+			"global_batch: 8 is outside what the workers can take, 0 (sum of min) to 7 (sum of max)"},
+		{Problem{8, 8, []Worker{{9, 39, affine, 0}}},
+			"global_batch: 8 is outside what the workers can take, 16 (sum of min) to 32 (sum of max)"},
+		{Problem{8, 1, []Worker{{0, 8, notANumber{}, 0}, {0, 8, notANumber{}, 0}}},
+			"workers: a curve falls or is not a number; give seconds that do not fall"},
 	} {
-		_, err := MinMax(p, make([]int, len(p.Workers)))
-		if err == nil || err.Error() != want {
-			t.Errorf("got %q, want %q", fmt.Sprint(err), want)
+		_, err := MinMax(c.problem, make([]int, len(c.problem.Workers)))
+		if got := errorText(err); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
 		}
+	}
+	if err := Equal(Problem{8, 1, []Worker{{Max: 8}}}, nil); err == nil {
+		t.Error("Equal took no room for 1 worker")
 	}
 	var infeasible *InfeasibleError
 	_, err := MinMax(Problem{8, 1, []Worker{{0, 7, affine, 0}}}, make([]int, 1))

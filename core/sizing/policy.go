@@ -1,11 +1,18 @@
 package sizing
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
-// Observation is what one step cost one worker.
+// Observation is what one step cost one worker. Either number being 0, negative or not finite means not measured.
 type Observation struct {
 	Samples float64 // that Seconds covers; not whole where it is a mean over micro-batches
-	Seconds float64 // compute time; 0, negative or not finite means not measured
+	Seconds float64 // compute time
+}
+
+func (o Observation) measured() bool {
+	return o.Samples > 0 && o.Seconds > 0 && !math.IsInf(o.Samples, 1) && !math.IsInf(o.Seconds, 1)
 }
 
 // Decision is what a policy wants the job to train on.
@@ -29,13 +36,14 @@ func startSizes(p *Problem, start []int) ([]int, error) {
 		w := &p.Workers[i]
 		least, most := p.least(w), p.most(w)
 		if n < least || n > most || n%p.Quantum != 0 {
-			return nil, fmt.Errorf("batch_sizes[%d]: %d is not a multiple of %d between %d and %d", i, n, p.Quantum, least,
-				most)
+			return nil, fmt.Errorf("batch_sizes[%d]: %d is not a multiple of %d between %d and %d", i, n, p.Quantum,
+				least, most)
 		}
 		sum = add(sum, n)
 	}
 	if sum != p.GlobalBatch {
-		return nil, fmt.Errorf("batch_sizes: they sum to %d; give sizes that sum to global_batch %d", sum, p.GlobalBatch)
+		return nil, fmt.Errorf("batch_sizes: they sum to %d; give sizes that sum to global_batch %d", sum,
+			p.GlobalBatch)
 	}
 	copy(sizes, start)
 	return sizes, nil

@@ -1,8 +1,8 @@
-// Package sizing says how many samples each worker of a job gets in a step, so that all of them finish together and the
-// global batch stays what the user fixed: semi-dynamic load balancing (LB-BSP).
+// Package sizing says how many samples each worker of a job gets in a step, so that all of them finish together and
+// the global batch stays what the user fixed: semi-dynamic load balancing (LB-BSP).
 //
-// MinMax and Equal solve one instance. Auto and EqualPolicy have memory: they are fed what a job's steps cost and answer
-// with the batch sizes to train on.
+// MinMax and Equal solve one instance. Auto and EqualPolicy have memory: they are fed what a job's steps cost and
+// answer with the batch sizes to train on.
 //
 // The package is pure: no I/O, no clock, no goroutine, no randomness. Nothing in it panics on bad numbers.
 package sizing
@@ -71,10 +71,11 @@ func (p *Problem) check() (minSum, maxSum int, err error) {
 		case w.Max < w.Min:
 			return 0, 0, fmt.Errorf("workers[%d].max: %d is below min %d; give max >= min", i, w.Max, w.Min)
 		case most < least:
-			return 0, 0, fmt.Errorf("workers[%d].max: no multiple of the quantum %d between min %d and max %d", i, p.Quantum,
-				w.Min, w.Max)
+			return 0, 0, fmt.Errorf("workers[%d].max: no multiple of the quantum %d between min %d and max %d", i,
+				p.Quantum, w.Min, w.Max)
 		case !(w.CommunicateSeconds >= 0) || math.IsInf(w.CommunicateSeconds, 1):
-			return 0, 0, fmt.Errorf("workers[%d].communicate_seconds: %v is not a finite number >= 0", i, w.CommunicateSeconds)
+			return 0, 0, fmt.Errorf("workers[%d].communicate_seconds: %v is not a finite number >= 0", i,
+				w.CommunicateSeconds)
 		}
 		minSum, maxSum = add(minSum, least), add(maxSum, most)
 	}
@@ -92,6 +93,14 @@ func (p *Problem) notAMultiple() error {
 	}
 	return fmt.Errorf("global_batch: %d is not a multiple of the quantum %d; give %d or %d", p.GlobalBatch, p.Quantum,
 		below, add(below, p.Quantum))
+}
+
+// room checks that sizes has one entry per worker.
+func (p *Problem) room(sizes []int) error {
+	if len(sizes) != len(p.Workers) {
+		return fmt.Errorf("sizes: room for %d workers; give room for %d", len(sizes), len(p.Workers))
+	}
+	return nil
 }
 
 // least is the worker's minimum as a multiple of the quantum; the largest int where there is none.

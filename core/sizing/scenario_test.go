@@ -20,24 +20,21 @@ type policy interface {
 
 // scenario plays a policy against workers whose true speed is known. The decision after step k holds from step k + lag.
 type scenario struct {
-	problem Problem // with the true curves, which the policy is not told
+	problem Problem // as it now is, with the true curves, which the policy is not told
 	policy  policy
 	names   []string
-	factor  []float64 // by which each worker is slower than its curve
-	missing []bool    // workers whose time is not measured
-	noise   float64   // sigma of the logarithm of a step's time
+	curves  []speed.Affine // as they were at the start
+	missing []bool         // workers whose time is not measured
+	noise   float64        // sigma of the logarithm of a step's compute time
 	random  *rand.Rand
 	step    int
 	coming  [][]int // sizes of the next steps, lag of them
 }
 
 func newScenario(p Problem, lag int, pol policy, sizes []int, seed uint64) *scenario {
-	s := &scenario{
-		problem: p, policy: pol, factor: make([]float64, len(sizes)), missing: make([]bool, len(sizes)),
-		random: rand.New(rand.NewPCG(seed, 0)),
-	}
-	for i := range s.factor {
-		s.factor[i] = 1
+	s := &scenario{problem: p, policy: pol, missing: make([]bool, len(sizes)), random: rand.New(rand.NewPCG(seed, 0))}
+	for _, w := range p.Workers {
+		s.curves = append(s.curves, w.Curve.(speed.Affine))
 	}
 	for range lag {
 		s.coming = append(s.coming, sizes)
@@ -45,47 +42,41 @@ func newScenario(p Problem, lag int, pol policy, sizes []int, seed uint64) *scen
 	return s
 }
 
-// next plays one step; pause is added to the time of one worker, if any.
-func (s *scenario) next(pauses map[string]float64) (sizes []int, took float64, d Decision, changed bool) {
-	sizes, s.coming = s.coming[0], s.coming[1:]
+// slow makes a worker slower than at the start by a factor.
+func (s *scenario) slow(worker int, by float64) {
+	a := s.curves[worker]
+	s.problem.Workers[worker].Curve = speed.Affine{Fixed: a.Fixed * by, PerSample: a.PerSample * by, Floor: a.Floor * by}
+}
+
+// next plays one step, in which the paused worker, if any, takes some seconds longer.
+func (s *scenario) next(paused int, pause float64) (took float64, d Decision, changed bool) {
+	sizes := s.coming[0]
 	observed := make([]Observation, len(sizes))
 	for i, n := range sizes {
-		t := s.problem.Workers[i].seconds(n) * s.factor[i] * math.Exp(s.noise*s.random.NormFloat64())
-		if s.names != nil {
-			t += pauses[s.names[i]]
+		if n == 0 {
+			continue
 		}
-		took = max(took, t)
+		w := &s.problem.Workers[i]
+		t := w.Curve.Seconds(n) * math.Exp(s.noise*s.random.NormFloat64())
+		if i == paused {
+			t += pause
+		}
+		took = max(took, w.CommunicateSeconds+t)
 		if !s.missing[i] {
 			observed[i] = Observation{float64(n), t}
 		}
 	}
 	d, changed = s.policy.Step(observed)
-	s.coming = append(s.coming, d.BatchSizes)
+	s.coming = append(s.coming[1:], d.BatchSizes)
 	s.step++
-	return sizes, took, d, changed
+	return took, d, changed
 }
 
-// best is the least step time for the workers as they now are, without noise.
+// best is the least step time, without noise.
 func (s *scenario) best() float64 {
-	p := s.problem
-	p.Workers = slices.Clone(p.Workers)
-	for i := range p.Workers {
-		a := p.Workers[i].Curve.(speed.Affine)
-		a.Fixed, a.PerSample, a.Floor = a.Fixed*s.factor[i], a.PerSample*s.factor[i], a.Floor*s.factor[i]
-		p.Workers[i].Curve = a
-	}
-	t, err := MinMax(p, make([]int, len(p.Workers)))
+	t, err := MinMax(s.problem, make([]int, len(s.curves)))
 	if err != nil {
 		panic(err)
-	}
-	return t
-}
-
-// truth is the step time with the given sizes for the workers as they now are, without noise.
-func (s *scenario) truth(sizes []int) float64 {
-	t := 0.0
-	for i, n := range sizes {
-		t = max(t, s.problem.Workers[i].seconds(n)*s.factor[i])
 	}
 	return t
 }
@@ -93,8 +84,11 @@ func (s *scenario) truth(sizes []int) float64 {
 // TestScenarios plays the scripts in testdata/scenarios. Their commands:
 //
 //	job batch=N [quantum=Q] [lag=L] [policy=equal]   the workers follow, one a line: name key=number…
-//	factor|noise|missing worker=NAME …               what changes about the workers, from the next step on
-//	run steps=N [pause=NAME seconds=S]               prints each move, then where the job stands; pauses the first step
+//	slow worker=NAME by=FACTOR                       against its speed at the start, from the next step on
+//	missing worker=NAME [no]                         its time is not measured
+//	noise sigma=SIGMA                                of the logarithm of the compute times
+//	run steps=N [pause=NAME seconds=S]               prints each move, then where the job stands; a pause is in the
+//	                                                 first of the steps
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, file string) {
 		var s *scenario
@@ -103,18 +97,14 @@ func TestScenarios(t *testing.T) {
 			case "job":
 				s = parseJob(t, d)
 				return s.describe(s.coming[0])
-			case "factor", "missing":
-				var name string
-				d.ScanArgs(t, "worker", &name)
-				i := slices.Index(s.names, name)
-				if d.Cmd == "missing" {
-					s.missing[i] = !d.HasArg("no")
-				} else {
-					fmt.Sscan(d.CmdArgs[1].Vals[0], &s.factor[i])
-				}
+			case "slow":
+				s.slow(s.worker(t, d, "worker"), number(t, d, "by"))
+				return ""
+			case "missing":
+				s.missing[s.worker(t, d, "worker")] = !d.HasArg("no")
 				return ""
 			case "noise":
-				fmt.Sscan(d.CmdArgs[0].Vals[0], &s.noise)
+				s.noise = number(t, d, "sigma")
 				return ""
 			case "run":
 				return s.run(t, d)
@@ -168,22 +158,15 @@ func parseJob(t *testing.T, d *datadriven.TestData) *scenario {
 
 func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	var out strings.Builder
-	var steps int
-	var paused string
-	var seconds float64
-	d.ScanArgs(t, "steps", &steps)
+	steps, paused, pause := int(number(t, d, "steps")), -1, 0.0
 	if d.HasArg("pause") {
-		d.ScanArgs(t, "pause", &paused)
-		fmt.Sscan(d.CmdArgs[2].Vals[0], &seconds)
+		paused, pause = s.worker(t, d, "pause"), number(t, d, "seconds")
 	}
 	var last Decision
-	for i := range steps {
-		pauses := map[string]float64{}
-		if i == 0 {
-			pauses[paused] = seconds
-		}
+	for range steps {
 		step := s.step
-		_, _, decision, changed := s.next(pauses)
+		_, decision, changed := s.next(paused, pause)
+		paused = -1
 		checkSizes(t, s.problem, decision.BatchSizes)
 		if changed {
 			fmt.Fprintf(&out, "after step %d: %s\n  %s\n", step, s.describe(decision.BatchSizes), decision.Reason)
@@ -191,8 +174,28 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		last = decision
 	}
 	fmt.Fprintf(&out, "at step %d: %s, %.3g s, predicted %.3g s, best %.3g s\n", s.step, s.describe(last.BatchSizes),
-		s.truth(last.BatchSizes), last.StepSeconds, s.best())
+		s.problem.StepSeconds(last.BatchSizes), last.StepSeconds, s.best())
 	return out.String()
+}
+
+// worker is the index of the worker that an argument names.
+func (s *scenario) worker(t *testing.T, d *datadriven.TestData, key string) int {
+	var name string
+	d.ScanArgs(t, key, &name)
+	i := slices.Index(s.names, name)
+	if i < 0 {
+		t.Fatalf("%s: no worker %s", d.Pos, name)
+	}
+	return i
+}
+
+func number(t *testing.T, d *datadriven.TestData, key string) (x float64) {
+	var text string
+	d.ScanArgs(t, key, &text)
+	if _, err := fmt.Sscan(text, &x); err != nil {
+		t.Fatalf("%s: %s=%s: %v", d.Pos, key, text, err)
+	}
+	return x
 }
 
 func (s *scenario) describe(sizes []int) string {

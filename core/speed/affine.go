@@ -4,8 +4,8 @@
 // The package is pure: no I/O, no clock, no goroutine, no randomness.
 package speed
 
-// Affine is the curve max(Floor, Fixed + PerSample·n): flat up to the saturation point of the device, then linear, which
-// is how LB-BSP models GPUs. All three are seconds, finite and at least 0.
+// Affine is the curve max(Floor, Fixed + PerSample·n): flat up to the saturation point of the device, then linear,
+// which is how LB-BSP models GPUs. All three are seconds, finite and at least 0.
 type Affine struct {
 	Fixed     float64 // per step, whatever the batch size
 	PerSample float64 // per sample

@@ -19,8 +19,7 @@ const (
 
 	clip = 2 // residuals count up to so many sigma
 
-	// The level has jumped when so many observations in a row are off to the same side by both of these.
-	jumpRun   = 3
+	// The level has jumped when three observations in a row are off to the same side by both of these.
 	jumpRatio = 0.08
 	jumpSigma = 3
 )
@@ -38,48 +37,48 @@ const (
 //
 //   - The level drifts and jumps, since a shared or throttled device slows all of a step by one factor.
 //   - The share starts at 0, proportional, and is learned from what a change of size does to the time. While a single
-//     size was seen nothing tells, and then nothing is learned. A jump of the level at the same moment must not pass for
-//     a share, so small changes of size teach little.
+//     size was seen nothing tells, and nothing is learned. A jump of the level at the same moment must not pass for a
+//     share, so small changes of size teach little.
 //   - A residual counts up to clip sigma (Huber), so a pause for a checkpoint moves next to nothing.
-//   - A jump of the level would be clipped as well. It is known by three residuals in a row off to one side, and then
-//     the level is scaled by their median.
+//   - A jump of the level would be clipped as well. It is known by three residuals in a row off to one side, and
+//     then the level is scaled by their median.
 type Online struct {
-	seen int // observations, the dropped ones included
+	dropped int
 
-	level    float64 // seconds at size `at`
+	level    float64 // seconds at size `at`; 0 while nothing is known
 	at       float64 // samples
 	share    float64 // of level that is fixed
 	levelVar float64 // relative
 	shareVar float64
 	noiseVar float64 // of one observation, relative
 
-	recent [jumpRun]struct{ samples, seconds float64 }
-	run    int // observations in recent since the last jump
+	recent [3]observation // the last ones, the newest last
+	run    int            // how many were observed since the start or the last jump
 }
 
-// Observe learns from one step: seconds of compute time for samples, which may be a mean over micro-batches. What is not
-// a positive number within reason (a nanosecond to 30 years, a thousandth of a sample to 10¹²) is ignored. The first 2
-// observations are dropped.
+type observation struct{ samples, seconds float64 }
+
+// Observe learns from one step: seconds of compute time for samples, which may be a mean over micro-batches. What is
+// not a positive number within reason (a nanosecond to 30 years, a thousandth of a sample to 10¹²) is ignored. The
+// first 2 observations are dropped, and the 3 after them make the first curve.
 func (o *Online) Observe(samples, seconds float64) {
 	if !(samples >= leastSamples && samples <= mostSamples && seconds >= leastSeconds && seconds <= mostSeconds) {
 		return
 	}
-	o.seen++
-	switch {
-	case o.seen <= dropped:
-		return
-	case o.seen == dropped+1:
-		o.level, o.at = seconds, samples
-		o.noiseVar = firstNoise * firstNoise
-		o.levelVar = o.noiseVar
-		o.shareVar = firstShare * firstShare
+	if o.dropped < dropped {
+		o.dropped++
 		return
 	}
-	copy(o.recent[:], o.recent[1:])
-	o.recent[jumpRun-1].samples, o.recent[jumpRun-1].seconds = samples, seconds
+	o.recent[0], o.recent[1], o.recent[2] = o.recent[1], o.recent[2], observation{samples, seconds}
 	o.run++
+	if !o.known() {
+		if o.run == len(o.recent) {
+			o.start()
+		}
+		return
+	}
 	o.levelVar += drift * drift
-	if ratio := o.jump(); ratio != 1 {
+	if ratio, jumped := o.jump(); jumped {
 		o.level *= ratio
 		o.levelVar += o.noiseVar
 		o.run = 0
@@ -89,9 +88,24 @@ func (o *Online) Observe(samples, seconds float64) {
 	o.level = max(leastSeconds, min(o.level, mostSeconds))
 }
 
+func (o *Online) known() bool { return o.level > 0 }
+
+// start takes the median speed of the recent observations, so that a pause among them does no harm, for proportional.
+func (o *Online) start() {
+	var perSample [3]float64
+	for i, seen := range o.recent {
+		perSample[i] = seen.seconds / seen.samples
+	}
+	o.at = o.recent[2].samples
+	o.level = median(perSample) * o.at
+	o.noiseVar = firstNoise * firstNoise
+	o.levelVar = o.noiseVar / 2
+	o.shareVar = firstShare * firstShare
+}
+
 // Curve is what was learned, with Fixed >= 0, PerSample > 0 and Floor 0. It is false while nothing is known.
 func (o *Online) Curve() (Affine, bool) {
-	if o.seen <= dropped {
+	if !o.known() {
 		return Affine{}, false
 	}
 	return Affine{Fixed: o.level * o.share, PerSample: o.level * (1 - o.share) / o.at}, true
@@ -103,7 +117,7 @@ func (o *Online) Noise() float64 { return math.Sqrt(o.noiseVar) }
 // Sigma is how far the curve itself may be off at n samples: one sigma, relative to its time there. It is +Inf while
 // nothing is known and for n <= 0.
 func (o *Online) Sigma(n int) float64 {
-	if o.seen <= dropped || n <= 0 {
+	if !o.known() || n <= 0 {
 		return math.Inf(1)
 	}
 	return math.Sqrt(o.variance(float64(n)))
@@ -126,27 +140,24 @@ func (o *Online) variance(samples float64) float64 {
 	return o.levelVar + h*h*o.shareVar
 }
 
-// jump is the factor by which the level has jumped, 1 if it has not.
-func (o *Online) jump() float64 {
-	if o.run < jumpRun {
-		return 1
+// jump says whether the level has jumped, and by which factor.
+func (o *Online) jump() (ratio float64, jumped bool) {
+	if o.run < len(o.recent) {
+		return 1, false
 	}
-	var ratios [jumpRun]float64
-	above, below := 0, 0
+	var ratios [3]float64
+	above, below := true, true
 	for i, seen := range o.recent {
 		off := 1 + max(jumpRatio, jumpSigma*math.Sqrt(o.variance(seen.samples)+o.noiseVar))
 		ratios[i] = seen.seconds / o.predict(seen.samples)
-		if ratios[i] > off {
-			above++
-		} else if ratios[i] < 1/off {
-			below++
-		}
+		above = above && ratios[i] > off
+		below = below && ratios[i] < 1/off
 	}
-	if above < jumpRun && below < jumpRun {
-		return 1
-	}
-	a, b, c := ratios[0], ratios[1], ratios[2]
-	return max(min(a, b), min(max(a, b), c))
+	return median(ratios), above || below
+}
+
+func median(x [3]float64) float64 {
+	return max(min(x[0], x[1]), min(max(x[0], x[1]), x[2]))
 }
 
 // update is one step of both filters.

@@ -26,14 +26,17 @@ func seconds(t *testing.T, o *Online, n int) float64 {
 
 func TestOnlineStartsProportional(t *testing.T) {
 	var o Online
-	o.Observe(32, 99)
-	o.Observe(32, 99)
-	if _, known := o.Curve(); known {
-		t.Error("the first two steps are not to be learned from")
+	for _, compiling := range []float64{99, 98} {
+		o.Observe(32, compiling)
 	}
-	o.Observe(32, 1)
-	if got := seconds(t, &o, 64); got != 2 {
-		t.Errorf("%v s for twice the samples, want 2", got)
+	for _, took := range []float64{1, 50, 1.5} {
+		if _, known := o.Curve(); known {
+			t.Errorf("known before %v s", took)
+		}
+		o.Observe(32, took)
+	}
+	if got := seconds(t, &o, 64); got != 3 {
+		t.Errorf("%v s for twice the samples, want 3, twice the median", got)
 	}
 }
 
@@ -76,7 +79,7 @@ func TestOnlineFollowsAJumpWithinThreeSteps(t *testing.T) {
 		var o Online
 		watch(&o, a, 32, 50, 0.02, r)
 		slow := Affine{Fixed: a.Fixed * factor, PerSample: a.PerSample * factor}
-		watch(&o, slow, 32, jumpRun, 0.02, r)
+		watch(&o, slow, 32, 3, 0.02, r)
 		if got := seconds(t, &o, 32); relative(got, slow.Seconds(32)) > 0.05 {
 			t.Errorf("by %v: %v s, want %v s", factor, got, slow.Seconds(32))
 		}
@@ -85,7 +88,7 @@ func TestOnlineFollowsAJumpWithinThreeSteps(t *testing.T) {
 
 func TestOnlineIgnoresWhatIsNotMeasured(t *testing.T) {
 	var o Online
-	for range 5 {
+	for range 9 {
 		o.Observe(32, 0.5)
 	}
 	want := o

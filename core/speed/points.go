@@ -32,7 +32,8 @@ func NewPoints(points []Point) (Points, error) {
 		case !(p.Seconds >= 0) || math.IsInf(p.Seconds, 1):
 			return Points{}, fmt.Errorf("points[%d]: %v seconds; give a finite number >= 0", i, p.Seconds)
 		case i > 0 && p.Samples <= points[i-1].Samples:
-			return Points{}, fmt.Errorf("points[%d]: %d samples after %d; give rising samples", i, p.Samples, points[i-1].Samples)
+			return Points{}, fmt.Errorf("points[%d]: %d samples after %d; give rising samples", i, p.Samples,
+				points[i-1].Samples)
 		case i > 0 && p.Seconds < points[i-1].Seconds:
 			return Points{}, fmt.Errorf("points[%d]: %v seconds after %v; give seconds that do not fall", i, p.Seconds,
 				points[i-1].Seconds)
