@@ -1,7 +1,7 @@
 """The demo: what Evenstep gains on this machine, on a real training under torchrun.
 
-Two workers train a network on MNIST images, each on a core of its own. Beside the second one runs another program, as
-on a shared cluster, so it gets about half of its core. Three ways to choose batch sizes train in alternating short
+Two workers train a network on MNIST images, each on a core of its own. Beside the second one run two other programs, as
+on a shared cluster, so it gets about a third of its core. Three ways to choose batch sizes train in alternating short
 rounds, so that the noise of the machine hits all alike: equal sizes, Evenstep, and a few fixed allocations around the
 min-max of the speed curves measured before. The best of those is the ideal.
 
@@ -25,9 +25,13 @@ from evenstep import binary
 
 WORKER = Path(__file__).with_name("demo_worker.py")
 GLOBAL_BATCH = 384
-LEARNING_ROUNDS, ROUNDS, STEPS = 3, 10, 12
-SPREAD = 10  # samples between two of the fixed allocations
+LEARNING_ROUNDS, ROUNDS, STEPS = 2, 8, 16
+SPREAD = 12  # samples between two of the fixed allocations
 SMOOTH = 12  # steps over which the loss is averaged
+
+# One thread a worker; and freed memory is kept: whether glibc gives large tensors back to the kernel at each step, to
+# fault them in again, depends on what lies beside them, and made a worker's steps 40 % longer in some rounds.
+SETTINGS = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 
 Record = dict[str, Any]
 
@@ -35,14 +39,23 @@ Record = dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build"), help="folder of demo.json and demo.png")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of {STEPS} steps (default %(default)s)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=ROUNDS,
+        help=f"rounds of {STEPS} steps, half as many with fixed allocations (default %(default)s)",
+    )
     args = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise SystemExit("demo: this machine has one core; the demo needs two")
+    try:
+        binary.find()
+    except OSError as error:
+        raise SystemExit(f"demo: {error}") from None
     args.out.mkdir(parents=True, exist_ok=True)
-    with busy_program(cores[1]):
-        print(f"Measuring how fast each worker is; another program shares core {cores[1]} with worker 1.", flush=True)
+    with busy_program(cores[1]), busy_program(cores[1]):
+        print(f"Measuring how fast each worker is; two programs share core {cores[1]} with worker 1.", flush=True)
         learned = list(train(LEARNING_ROUNDS, []))
         fixed = around(minmax(curves(learned)))
         print("Training in rounds: equal batches, Evenstep, and fixed allocations to find the ideal.", flush=True)
@@ -59,7 +72,8 @@ def busy_program(core: int) -> Iterator[None]:
     """Run a program that never sleeps on `core`; it ends with this one, whatever ends that."""
     source = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); parent = os.getppid()\n"
     source += "while os.getppid() == parent: sum(range(100_000))"
-    program = subprocess.Popen([sys.executable, "-c", source, str(core)])
+    # A session of its own, as torchrun gives its workers: Linux may divide a core among sessions first.
+    program = subprocess.Popen([sys.executable, "-c", source, str(core)], start_new_session=True)
     try:
         yield
     finally:
@@ -79,7 +93,7 @@ def train(rounds: int, fixed: Sequence[Sequence[int]]) -> Iterator[Record]:
     ]
     command += [f"--rounds={rounds}", f"--steps={STEPS}", f"--global-batch={GLOBAL_BATCH}"]
     command += ["--fixed", *(",".join(map(str, sizes)) for sizes in fixed)]
-    torchrun = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    torchrun = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **SETTINGS})
     total, done = rounds * (2 + len(fixed)), 0
     assert torchrun.stdout is not None
     try:
@@ -133,7 +147,7 @@ def minmax(by_size: Sequence[dict[int, float]]) -> list[int]:
 
 
 def around(sizes: Sequence[int]) -> list[list[int]]:
-    first = [sizes[0] + step * SPREAD for step in (-2, -1, 0, 1, 2)]
+    first = [sizes[0] + step * SPREAD for step in (-3, -2, -1, 0, 1, 2, 3)]
     return [[n, GLOBAL_BATCH - n] for n in first if 2 <= n <= GLOBAL_BATCH - 2]
 
 

@@ -40,7 +40,7 @@ class Arm:
             os.environ["EVENSTEP_BATCH_SIZES"] = ",".join(map(str, sizes))
         self.sampler = evenstep.BalancedBatchSampler(dataset, global_batch, seed=0, drop_last=True)
         self._model = evenstep.balance(DistributedDataParallel(network()), self.sampler)
-        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.02, momentum=0.9)
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.05, momentum=0.9)
         self._batches = self._endless()
         self.step()  # the first forward meets the core, while the environment is this arm's
 
@@ -99,7 +99,7 @@ def main() -> None:
     arms += [Arm(f"fixed {s}", dataset, args.global_batch, [int(n) for n in s.split(",")]) for s in args.fixed]
     for number in range(args.rounds):
         for arm in arms:
-            record = arm.round(args.steps)
+            record = arm.round(args.steps // 2 if arm.name.startswith("fixed") else args.steps)
             if dist.get_rank() == 0:
                 print(json.dumps({"round": number, **record}), flush=True)
     dist.destroy_process_group()
