@@ -40,7 +40,7 @@ class Arm:
             os.environ["EVENSTEP_BATCH_SIZES"] = ",".join(map(str, sizes))
         self.sampler = evenstep.BalancedBatchSampler(dataset, global_batch, seed=0, drop_last=True)
         self._model = evenstep.balance(DistributedDataParallel(network()), self.sampler)
-        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.05, momentum=0.9)
+        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=1e-3)
         self._batches = self._endless()
         self.step()  # the first forward meets the core, while the environment is this arm's
 

@@ -30,7 +30,7 @@ def main() -> None:
     sampler = evenstep.BalancedBatchSampler(dataset, global_batch_size=args.global_batch, seed=0)  # 1
     loader = DataLoader(dataset, batch_sampler=sampler, num_workers=args.num_workers)  # 2
     model = evenstep.balance(DistributedDataParallel(network()), sampler)  # 3
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
     if args.checkpoint and Path(args.checkpoint).exists():
         state = torch.load(args.checkpoint)
