@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/evenstep/evenstep/core/sizing"
+	"github.com/evenstep/evenstep/core/speed"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
@@ -28,7 +29,7 @@ const maxAllWorkers = 1 << 20
 type Policy interface {
 	// Step takes what the step cost each worker, in rank order, and returns the sizes from then on and whether they are
 	// others than before. Calls come one at a time, in the order of the steps.
-	Step(seen []sizing.Observation) (d sizing.Decision, changed bool)
+	Step(seen []speed.Observation) (d sizing.Decision, changed bool)
 }
 
 // Policies makes policies by the name that an Open asks for. start are the sizes in force, which satisfy the problem.

@@ -21,22 +21,23 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/evenstep/evenstep/core/sizing"
+	"github.com/evenstep/evenstep/core/speed"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // policyFunc is a policy without memory but for what it closes over.
-type policyFunc func([]sizing.Observation) (sizing.Decision, bool)
+type policyFunc func([]speed.Observation) (sizing.Decision, bool)
 
-func (f policyFunc) Step(seen []sizing.Observation) (sizing.Decision, bool) { return f(seen) }
+func (f policyFunc) Step(seen []speed.Observation) (sizing.Decision, bool) { return f(seen) }
 
 // testPolicies are ways to behave, good and bad.
 var testPolicies = Policies{
 	// auto turns the sizes by one worker whenever the first worker's time is above a second.
 	"auto": func(p sizing.Problem, start []int) (Policy, error) {
 		sizes := slices.Clone(start)
-		return policyFunc(func(seen []sizing.Observation) (sizing.Decision, bool) {
+		return policyFunc(func(seen []speed.Observation) (sizing.Decision, bool) {
 			if seen[0].Seconds <= 1 {
 				return sizing.Decision{BatchSizes: sizes, Reason: "even"}, false
 			}
@@ -46,15 +47,15 @@ var testPolicies = Policies{
 	},
 	// verbose fills a connection soon.
 	"verbose": func(_ sizing.Problem, start []int) (Policy, error) {
-		return policyFunc(func([]sizing.Observation) (sizing.Decision, bool) {
+		return policyFunc(func([]speed.Observation) (sizing.Decision, bool) {
 			return sizing.Decision{BatchSizes: start, Reason: strings.Repeat("so ", 5000)}, false
 		}), nil
 	},
 	"panics": func(sizing.Problem, []int) (Policy, error) {
-		return policyFunc(func([]sizing.Observation) (sizing.Decision, bool) { panic("as told") }), nil
+		return policyFunc(func([]speed.Observation) (sizing.Decision, bool) { panic("as told") }), nil
 	},
 	"lies": func(_ sizing.Problem, start []int) (Policy, error) {
-		return policyFunc(func([]sizing.Observation) (sizing.Decision, bool) {
+		return policyFunc(func([]speed.Observation) (sizing.Decision, bool) {
 			return sizing.Decision{BatchSizes: make([]int, len(start))}, true
 		}), nil
 	},

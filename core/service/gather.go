@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/evenstep/evenstep/core/sizing"
+	"github.com/evenstep/evenstep/core/speed"
 )
 
 // maxPending bounds the incomplete steps that a gatherer keeps.
@@ -23,10 +23,10 @@ type gatherer struct {
 // pendingStep is a step that some ranks have reported.
 type pendingStep struct {
 	step         uint64
-	nextFreeStep uint64               // the largest reported
-	observations []sizing.Observation // by rank
-	reports      int                  // ranks that reported this step
-	missing      int                  // ranks that are waited for
+	nextFreeStep uint64              // the largest reported
+	observations []speed.Observation // by rank
+	reports      int                 // ranks that reported this step
+	missing      int                 // ranks that are waited for
 }
 
 func newGatherer(workers int) *gatherer {
@@ -64,7 +64,7 @@ func (g *gatherer) count(rank, change int) {
 
 // add takes what a rank that is waited for reports. A step that the rank has reported, or that is done, is ignored: the
 // network may repeat and delay.
-func (g *gatherer) add(rank int, step, nextFreeStep uint64, seen sizing.Observation) {
+func (g *gatherer) add(rank int, step, nextFreeStep uint64, seen speed.Observation) {
 	if step < g.next[rank] || step < g.done {
 		return
 	}
@@ -85,7 +85,7 @@ func (g *gatherer) at(step uint64) *pendingStep {
 	if found {
 		return g.pending[i]
 	}
-	p := &pendingStep{step: step, observations: make([]sizing.Observation, len(g.waited))}
+	p := &pendingStep{step: step, observations: make([]speed.Observation, len(g.waited))}
 	for rank, waited := range g.waited {
 		if waited && g.next[rank] <= step {
 			p.missing++

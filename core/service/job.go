@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenstep/evenstep/core/cluster"
 	"github.com/evenstep/evenstep/core/sizing"
+	"github.com/evenstep/evenstep/core/speed"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
@@ -140,7 +141,7 @@ func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 		return
 	}
 	j.nextStep = r.GetStep() + 1
-	seen := make([]sizing.Observation, len(j.opening.job.Workers))
+	seen := make([]speed.Observation, len(j.opening.job.Workers))
 	for _, w := range r.GetWorkers() {
 		seen[w.GetRank()] = observation(w)
 	}
@@ -168,7 +169,7 @@ func (j *job) settle() {
 }
 
 // decide lets the policy see what a step cost each worker and puts its sizes in force.
-func (j *job) decide(seen []sizing.Observation) {
+func (j *job) decide(seen []speed.Observation) {
 	d, changed := j.policy.Step(seen)
 	if changed {
 		if err := checkBatchSizes(&j.opening.job, d.BatchSizes); err != nil {

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenstep/evenstep/core/sizing"
+	"github.com/evenstep/evenstep/core/speed"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
@@ -141,7 +142,7 @@ func TestTheGathererCountsRight(t *testing.T) {
 			default:
 				g.join(rank)
 				step := g.done + uint64(rapid.IntRange(0, 30).Draw(t, "step"))
-				g.add(rank, step, step+1, sizing.Observation{})
+				g.add(rank, step, step+1, speed.Observation{})
 			}
 			for p := g.pop(); p != nil; p = g.pop() {
 				if any && p.step <= last {

@@ -3,7 +3,7 @@ package service
 import (
 	"math"
 
-	"github.com/evenstep/evenstep/core/sizing"
+	"github.com/evenstep/evenstep/core/speed"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
@@ -55,10 +55,12 @@ func checkWorker(i int, w *evenstepv1.WorkerReport) error {
 	return nil
 }
 
-// observation is what a checked report says about a worker's speed. A time without samples says nothing.
-func observation(w *evenstepv1.WorkerReport) sizing.Observation {
-	if w.GetSamples() == 0 {
-		return sizing.Observation{}
+// observation is what a checked report says about a worker's speed.
+func observation(w *evenstepv1.WorkerReport) speed.Observation {
+	return speed.Observation{
+		Samples:     w.GetSamples(),
+		Seconds:     w.GetComputeSeconds(),
+		CPU:         w.GetCpuAvailable(),
+		MemoryBytes: float64(w.GetMemoryAvailableBytes()),
 	}
-	return sizing.Observation{Samples: w.GetSamples(), Seconds: w.GetComputeSeconds()}
 }

@@ -47,7 +47,7 @@ func NewAuto(p Problem, start []int) (*Auto, error) {
 
 // Step learns from one step, observed in rank order, and says which sizes to train on and whether they are new.
 // Observations that are not one per worker count as nothing measured.
-func (a *Auto) Step(observed []Observation) (d Decision, changed bool) {
+func (a *Auto) Step(observed []speed.Observation) (d Decision, changed bool) {
 	if len(observed) != len(a.learned) {
 		return a.decision, false
 	}
@@ -67,10 +67,10 @@ func (a *Auto) Step(observed []Observation) (d Decision, changed bool) {
 
 // arrived says whether the step ran with the sizes decided rather than with those before, as far as it was measured.
 // Samples need not be the sizes to the last one: some jobs count the rows that a filter left.
-func (a *Auto) arrived(observed []Observation) bool {
+func (a *Auto) arrived(observed []speed.Observation) bool {
 	measured := false
 	for i, o := range observed {
-		if !o.measured() {
+		if !o.Measured() {
 			continue
 		}
 		measured = true

@@ -103,7 +103,7 @@ func TestAutoMovesThoughRowsAreDropped(t *testing.T) {
 			slower = 3
 		}
 		a, b := 0.9*float64(sizes[0]), 0.8*float64(sizes[1])
-		d, changed := auto.Step([]Observation{{a, a}, {b, b * slower}})
+		d, changed := auto.Step([]speed.Observation{{Samples: a, Seconds: a}, {Samples: b, Seconds: b * slower}})
 		if changed {
 			moves++
 		}
@@ -165,7 +165,7 @@ func FuzzAutoStep(f *testing.F) {
 			t.Fatal(err)
 		}
 		for len(data) > 0 {
-			observed := make([]Observation, data[0]%5)
+			observed := make([]speed.Observation, data[0]%5)
 			data = data[1:]
 			for i := range observed {
 				observed[i].Samples, data = float(data)

@@ -7,8 +7,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/evenstep/evenstep/core/speed"
 	"pgregory.net/rapid"
+
+	"github.com/evenstep/evenstep/core/speed"
 )
 
 // greedy is the oracle: from the minimums, one quantum at a time to the worker that would finish first with it. That is

@@ -2,18 +2,9 @@ package sizing
 
 import (
 	"fmt"
-	"math"
+
+	"github.com/evenstep/evenstep/core/speed"
 )
-
-// Observation is what one step cost one worker. Either number being 0, negative or not finite means not measured.
-type Observation struct {
-	Samples float64 // that Seconds covers; not whole where it is a mean over micro-batches
-	Seconds float64 // compute time
-}
-
-func (o Observation) measured() bool {
-	return o.Samples > 0 && o.Seconds > 0 && !math.IsInf(o.Samples, 1) && !math.IsInf(o.Seconds, 1)
-}
 
 // Decision is what a policy wants the job to train on.
 type Decision struct {
@@ -63,4 +54,4 @@ func NewEqual(p Problem, start []int) (*EqualPolicy, error) {
 }
 
 // Step never changes anything.
-func (e *EqualPolicy) Step([]Observation) (d Decision, changed bool) { return e.decision, false }
+func (e *EqualPolicy) Step([]speed.Observation) (d Decision, changed bool) { return e.decision, false }

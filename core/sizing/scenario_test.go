@@ -15,7 +15,7 @@ import (
 
 // policy is what the service feeds and asks.
 type policy interface {
-	Step([]Observation) (Decision, bool)
+	Step([]speed.Observation) (Decision, bool)
 }
 
 // scenario plays a policy against workers whose true speed is known. The decision after step k holds from step k + lag.
@@ -51,7 +51,7 @@ func (s *scenario) slow(worker int, by float64) {
 // next plays one step, in which the paused worker, if any, takes some seconds longer.
 func (s *scenario) next(paused int, pause float64) (took float64, d Decision, changed bool) {
 	sizes := s.coming[0]
-	observed := make([]Observation, len(sizes))
+	observed := make([]speed.Observation, len(sizes))
 	for i, n := range sizes {
 		if n == 0 {
 			continue
@@ -63,7 +63,7 @@ func (s *scenario) next(paused int, pause float64) (took float64, d Decision, ch
 		}
 		took = max(took, w.CommunicateSeconds+t)
 		if !s.missing[i] {
-			observed[i] = Observation{float64(n), t}
+			observed[i] = speed.Observation{Samples: float64(n), Seconds: t}
 		}
 	}
 	d, changed = s.policy.Step(observed)
