@@ -23,7 +23,8 @@ class _Weighted(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, weight: Callable[[], Weight]) -> torch.Tensor:
         ctx.weight = weight
-        return tensor.view_as(tensor)
+        # Not a view: autograd forbids what changes a custom function's view in place, as users do to outputs.
+        return tensor.detach()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

@@ -45,7 +45,9 @@ class Net(nn.Module):
 
 
 def loss_of(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return nn.functional.cross_entropy(model(x)["logits"], y)
+    logits = model(x)["logits"]
+    logits /= 2  # in place, as users do
+    return nn.functional.cross_entropy(logits, y)
 
 
 def drop_some(samples: list[Any]) -> Any:
