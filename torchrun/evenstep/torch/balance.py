@@ -304,11 +304,15 @@ class _Peers:
 
 def _obstacle(introductions: Sequence[_Introduction]) -> str | None:
     """Say why batch sizes stay as they are, if they do."""
-    if introductions[0].core is None:
+    core = introductions[0].core
+    if core is None:
         return (
             "no core. Start with torchrun --rdzv-backend=evenstep (torchrun's --standalone overwrites the backend), "
             "or name a core in EVENSTEP_ADDR"
         )
+    # gRPC would take anything else for a host, and speak to it in the clear.
+    if not core.startswith("unix:/"):
+        return f"EVENSTEP_ADDR: {core!r} is not valid; give unix:/PATH (tcp: is not supported yet)"
     for rank, who in enumerate(introductions):
         if who.obstacle is not None:
             return f"rank {rank}: {who.obstacle}"
