@@ -6,16 +6,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-RANKS = Path(__file__).with_name("ranks")
+from launch import eventually, start
+
 Line = dict[str, Any]
-T = TypeVar("T")
 
 
 class Job:
@@ -36,14 +33,9 @@ class Job:
 
     def start(self, *options: str, script: str = "rendezvous_worker.py", worker: str = "") -> subprocess.Popen[bytes]:
         """Start an agent; its workers run `script` of tests/ranks with the report's path and the words of `worker`."""
-        command = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=evenstep", *options]
+        options = ("--rdzv-backend=evenstep", *options)
         with self.errors.open("ab") as errors:
-            agent = subprocess.Popen(
-                [*command, str(RANKS / script), str(self.report), *worker.split()],
-                env=self.environment,
-                stderr=errors,
-                start_new_session=True,
-            )
+            agent = start(options, script, str(self.report), *worker.split(), env=self.environment, stderr=errors)
         self.agents.append(agent)
         return agent
 
@@ -88,17 +80,6 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError:
         return b""
-
-
-def eventually(look: Callable[[], T | None], seconds: float = 40) -> T:
-    """Return the first true answer."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        answer = look()
-        if answer:
-            return answer
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s")
 
 
 def connects(address: str) -> bool:

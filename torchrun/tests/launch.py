@@ -1,47 +1,52 @@
-"""Real torchrun, bounded in time, that leaves no process behind."""
+"""Real torchrun on the scripts of tests/ranks, bounded in time."""
 
 import json
 import os
-import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-RANKS = Path(__file__).parent / "ranks"
-
-
-def start(script: str, *args: str, workers: int = 2, flags: tuple[str, ...] = (), **env: str) -> subprocess.Popen[str]:
-    """Start torchrun on a script of tests/ranks, by default on the stock rendezvous, in a process group of its own."""
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={workers}"]
-    command += flags or ("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0")
-    return subprocess.Popen(
-        [*command, str(RANKS / script), *args],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+RANKS = Path(__file__).with_name("ranks")
+T = TypeVar("T")
 
 
-def finish(torchrun: subprocess.Popen[str], seconds: float = 120) -> tuple[str, str]:
-    """Wait for torchrun's success; give (stdout, stderr). On failure or past `seconds`, kill all of it and raise."""
+def start(options: Sequence[str], script: str, *args: str, **how: Any) -> subprocess.Popen[bytes]:
+    """Start torchrun on a script, in a process group of its own; `how` is Popen's."""
+    command = [sys.executable, "-m", "torch.distributed.run", *options, str(RANKS / script), *args]
+    return subprocess.Popen(command, start_new_session=True, **how)
+
+
+def run(script: str, *args: str, workers: int = 2, **env: str) -> tuple[str, str]:
+    """Run a script on the stock rendezvous and give (stdout, stderr). Raises where it fails or hangs."""
+    options = (f"--nproc-per-node={workers}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **env}
+    torchrun = start(options, script, *args, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    ended = "exited"
     try:
-        out, err = torchrun.communicate(timeout=seconds)
+        out, err = torchrun.communicate(timeout=120)
     except subprocess.TimeoutExpired:
-        os.killpg(torchrun.pid, signal.SIGKILL)
+        ended = "hung, and was ended by us:"
+        torchrun.terminate()  # it ends its workers, which a kill would leave behind
         out, err = torchrun.communicate()
-        raise AssertionError(f"torchrun did not end within {seconds} s\n{out}\n{err}") from None
-    assert torchrun.returncode == 0, f"torchrun exited {torchrun.returncode}\n{out}\n{err}"
-    return out, err
-
-
-def run(script: str, *args: str, workers: int = 2, flags: tuple[str, ...] = (), **env: str) -> tuple[str, str]:
-    """Start and finish."""
-    return finish(start(script, *args, workers=workers, flags=flags, **env))
+    text, errors = out.decode(), err.decode()
+    assert torchrun.returncode == 0, f"torchrun {ended} {torchrun.returncode}\n{text}\n{errors}"
+    return text, errors
 
 
 def records(out: str) -> list[dict[str, Any]]:
     """Give the JSON objects that the ranks printed, one a line."""
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def eventually(look: Callable[[], T | None], seconds: float = 40) -> T:
+    """Return the first true answer."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        answer = look()
+        if answer:
+            return answer
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s")

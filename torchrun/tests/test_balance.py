@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from job import Job, Line, eventually, free_port
-from launch import records, run
+from job import Job, Line, free_port
+from launch import eventually, records, run
 from scripted_core import ScriptedCore
 
 GLOBAL_BATCH, STEPS = 64, 160  # as in ranks/uneven.py

@@ -1,9 +1,9 @@
 """The stream from rank 0 to the core: nothing that a core does or fails to do reaches the training."""
 
+import contextlib
 import re
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,27 +11,19 @@ import pytest
 from evenstep.torch.core import Core
 from evenstep.torch.exchange import Row
 from evenstep.v1 import balancer_pb2 as wire
+from launch import eventually
 from scripted_core import ScriptedCore
 
 ROWS = [Row(1, 8.0, 0.1), Row(1, 8.0, 0.2)]
 OPENING = wire.Open(job="test", global_batch=16, workers=[wire.Worker(min_batch_size=2)] * 2)
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 def answer(core: Core, step: int) -> tuple[int, ...] | None:
     """Report a step and give the allocation that comes back, None if none does in a second."""
     core.report(step, step + 1, ROWS)
-    found: list[tuple[int, ...]] = []
-    eventually(lambda: found.append(sizes) or True if (sizes := core.newest()) else False, 1)
-    return found[0] if found else None
+    with contextlib.suppress(AssertionError):
+        return eventually(core.newest, seconds=1)
+    return None
 
 
 def test_reports_go_out_and_allocations_come_back() -> None:
@@ -78,9 +70,9 @@ def test_a_core_that_dies_is_opened_again_with_the_sizes_in_force(
         core = Core(address, OPENING, lambda: sizes)
         assert answer(core, 0) == (10, 6)
         sizes = (10, 6)
-    assert eventually(lambda: caplog.messages)
+    eventually(lambda: caplog.messages)
     with ScriptedCore(lambda opening, report: [11, 5], address) as second:
-        assert eventually(lambda: second.openings)
+        eventually(lambda: second.openings)
         assert list(second.openings[0].batch_sizes) == [10, 6]
         assert answer(core, 2) == (11, 5)
         core.close()
@@ -97,7 +89,7 @@ def test_a_core_that_hangs_takes_no_memory_and_no_time() -> None:
 
     with ScriptedCore(hang) as server:
         core = Core(server.address, OPENING, lambda: (8, 8))
-        assert eventually(lambda: server.openings)
+        eventually(lambda: server.openings)
         begun = time.monotonic()
         for step in range(20_000):
             core.report(step, step + 1, ROWS)

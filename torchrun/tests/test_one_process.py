@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import evenstep.torch as evenstep
@@ -56,6 +57,30 @@ def test_a_copy_and_a_pickle_of_the_model_are_without_our_hooks(group: None) -> 
     assert len(sampler._tickets) == 2
     model(torch.ones(4, 1)).mean().backward()
     assert len(sampler._tickets) == 1
+
+
+class Recomputed(nn.Module):
+    """Layers that are computed again inside nested backwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=True)
+        return x
+
+
+def test_a_step_lasts_until_the_last_of_nested_backwards() -> None:
+    sampler = evenstep.BalancedBatchSampler(DATA, 4)
+    model = evenstep.balance(Recomputed(), sampler)
+    left: list[int] = []
+    model.layers[0].bias.register_hook(lambda _: left.append(len(sampler._tickets)))  # type: ignore[union-attr, arg-type]
+    for (x,) in DataLoader(DATA, batch_sampler=sampler):
+        model(x.requires_grad_()).mean().backward()
+    assert left == [1, 1, 1]
+    assert sampler.state_dict()["position"] == 10
 
 
 def test_a_model_that_is_refused_leaves_the_sampler_free() -> None:

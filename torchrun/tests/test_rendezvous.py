@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from job import Job, connects, eventually, free_port
+from job import Job, connects, free_port
+from launch import eventually
 
 
 def test_the_flag_alone_gives_each_job_its_core(new_job: Callable[..., Job]) -> None:
