@@ -27,9 +27,9 @@ const maxAllWorkers = 1 << 20
 
 // Policy decides the batch sizes of one job.
 type Policy interface {
-	// Step takes what the step cost each worker, in rank order, and returns the sizes from then on and whether they are
-	// others than before. Calls come one at a time, in the order of the steps.
-	Step(seen []speed.Observation) (d sizing.Decision, changed bool)
+	// Step takes what the step cost each worker, in rank order, and returns the sizes that hold from lag steps later on
+	// and whether they are others than before. Calls come one at a time, in the order of the steps.
+	Step(seen []speed.Observation, lag int) (d sizing.Decision, changed bool)
 }
 
 // Policies makes policies by the name that an Open asks for. start are the sizes in force, which satisfy the problem.

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // policyFunc is a policy without memory but for what it closes over.
 type policyFunc func([]speed.Observation) (sizing.Decision, bool)
 
-func (f policyFunc) Step(seen []speed.Observation) (sizing.Decision, bool) { return f(seen) }
+func (f policyFunc) Step(seen []speed.Observation, _ int) (sizing.Decision, bool) { return f(seen) }
 
 // testPolicies are ways to behave, good and bad.
 var testPolicies = Policies{

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"math"
 	"slices"
 	"sync"
 
@@ -146,7 +147,7 @@ func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 		seen[w.GetRank()] = observation(w)
 	}
 	j.putOutSlow()
-	j.decide(seen)
+	j.decide(seen, r.GetNextFreeStep()-r.GetStep())
 	j.answer(r.GetStep(), r.GetNextFreeStep())
 }
 
@@ -160,7 +161,7 @@ func (j *job) settle() {
 	for p := j.gatherer.pop(); p != nil; p = j.gatherer.pop() {
 		j.putOutSlow()
 		if p.reports == len(j.streams) && j.live == len(j.streams) {
-			j.decide(p.observations)
+			j.decide(p.observations, p.nextFreeStep-p.step)
 		} else {
 			j.allocation.Reason = "not all workers reported the step and are here to learn of a change"
 		}
@@ -168,9 +169,9 @@ func (j *job) settle() {
 	}
 }
 
-// decide lets the policy see what a step cost each worker and puts its sizes in force.
-func (j *job) decide(seen []speed.Observation) {
-	d, changed := j.policy.Step(seen)
+// decide lets the policy see what a step cost each worker and puts its sizes in force, for lag steps later.
+func (j *job) decide(seen []speed.Observation, lag uint64) {
+	d, changed := j.policy.Step(seen, int(min(lag, math.MaxInt32)))
 	if changed {
 		if err := checkBatchSizes(&j.opening.job, d.BatchSizes); err != nil {
 			j.log.Error("the policy broke its promise; sizes stay", "policy", j.opening.policy, "batch_sizes", err)

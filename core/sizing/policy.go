@@ -54,4 +54,6 @@ func NewEqual(p Problem, start []int) (*EqualPolicy, error) {
 }
 
 // Step never changes anything.
-func (e *EqualPolicy) Step([]speed.Observation) (d Decision, changed bool) { return e.decision, false }
+func (e *EqualPolicy) Step([]speed.Observation, int) (d Decision, changed bool) {
+	return e.decision, false
+}

@@ -15,7 +15,7 @@ import (
 
 // policy is what the service feeds and asks.
 type policy interface {
-	Step([]speed.Observation) (Decision, bool)
+	Step([]speed.Observation, int) (Decision, bool)
 }
 
 // scenario plays a policy against workers whose true speed is known. The decision after step k holds from step k + lag.
@@ -66,7 +66,7 @@ func (s *scenario) next(paused int, pause float64) (took float64, d Decision, ch
 			observed[i] = speed.Observation{Samples: float64(n), Seconds: t}
 		}
 	}
-	d, changed = s.policy.Step(observed)
+	d, changed = s.policy.Step(observed, len(s.coming))
 	s.coming = append(s.coming[1:], d.BatchSizes)
 	s.step++
 	return took, d, changed
