@@ -241,7 +241,8 @@ class _Peers:
         """Report the exchanges that are complete; on rank 0."""
         while self._unreported and self._unreported[0][1].done():
             step, exchange = self._unreported.pop(0)
-            self._core.report(step, self._schedule.drawn, exchange.rows())
+            # An answer can travel with the exchange of the step at hand at the earliest.
+            self._core.report(step, self._schedule.consumed + self._schedule.depth + 1, exchange.rows())
 
     def _next_part(self) -> tuple[int, Sequence[int]]:
         if self._core is not None and not self._parts:
