@@ -439,15 +439,45 @@ func TestASlowReaderIsPutOutAndHoldsUpNobody(t *testing.T) {
 	slow.fails(codes.ResourceExhausted, "64 answers are unread")
 }
 
-func TestAFloodOfReportsIsPutOut(t *testing.T) {
-	_, c := startServer(t, testPolicies)
-	s := open(t, c, newOpen(func(o *evenstepv1.Open) { o.Policy = "verbose" }))
-	for step := range uint64(500) {
-		if s.Send(request(newReport(step, 1, 0, 1, 2))) != nil {
-			break
-		}
+// As after a pause of either side: the client reads late, and what it reads last is what is in force.
+func TestABacklogOfAWholeJobLosesTheOldestAnswers(t *testing.T) {
+	b, c := startServer(t, testPolicies)
+	s := dial(t, c)
+	s.send(&evenstepv1.BalanceRequest{Message: &evenstepv1.BalanceRequest_Open{
+		Open: newOpen(func(o *evenstepv1.Open) { o.Policy = "verbose" }),
+	}})
+	const steps = 500
+	for step := range uint64(steps) {
+		s.report(step, 1, 0, 1, 2)
 	}
-	s.fails(codes.ResourceExhausted, "64 answers are unread")
+	s.send(&evenstepv1.BalanceRequest{})
+	waitUntil(t, b, func() bool { // the last request was refused
+		j := b.jobs[jobKey{id: "job"}]
+		if j == nil {
+			return false
+		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		return j.answered && j.live == 0
+	})
+	if r, err := s.Recv(); r.GetOpened() == nil {
+		t.Fatalf("got %v, %v, want opened", r, err)
+	}
+	answers, next := 0, uint64(0)
+	for next < steps {
+		r, err := s.Recv()
+		if err != nil {
+			t.Fatalf("after %d answers: %v", answers, err)
+		}
+		if got := r.GetAllocation().GetAnswersStep(); got < next {
+			t.Fatalf("the answer to step %d, where %d was the next", got, next)
+		}
+		answers, next = answers+1, r.GetAllocation().GetAnswersStep()+1
+	}
+	if answers < maxUnread || answers > 2*maxUnread {
+		t.Fatalf("got %d answers to %d steps", answers, steps)
+	}
+	s.fails(codes.InvalidArgument, "not a report")
 }
 
 func TestAPanicEndsItsStreamOnly(t *testing.T) {
@@ -484,16 +514,22 @@ func TestNothingIsKeptOfAJobWithoutStreams(t *testing.T) {
 // waitEmpty waits until the Balancer has no job.
 func waitEmpty(t *testing.T, b *Balancer) {
 	t.Helper()
+	waitUntil(t, b, func() bool { return len(b.jobs) == 0 && b.workers == 0 })
+}
+
+// waitUntil waits until it is so, as seen under the Balancer's lock.
+func waitUntil(t *testing.T, b *Balancer, so func() bool) {
+	t.Helper()
 	for range 1000 {
 		b.mu.Lock()
-		jobs, workers := len(b.jobs), b.workers
+		now := so()
 		b.mu.Unlock()
-		if jobs == 0 && workers == 0 {
+		if now {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatal("the jobs are still there")
+	t.Fatal("waited for five seconds")
 }
 
 func TestTheCoreTakesABoundedNumberOfWorkers(t *testing.T) {

@@ -145,7 +145,7 @@ func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 	for _, w := range r.GetWorkers() {
 		seen[w.GetRank()] = observation(w)
 	}
-	j.putOutSlow()
+	j.makeRoom()
 	j.decide(seen)
 	j.answer(r.GetStep(), r.GetNextFreeStep())
 }
@@ -158,7 +158,7 @@ func (j *job) settle() {
 		return
 	}
 	for p := j.gatherer.pop(); p != nil; p = j.gatherer.pop() {
-		j.putOutSlow()
+		j.makeRoom()
 		if p.reports == len(j.streams) && j.live == len(j.streams) {
 			j.decide(p.observations)
 		} else {
@@ -183,16 +183,24 @@ func (j *job) decide(seen []speed.Observation) {
 	j.allocation.StepSeconds, j.allocation.Reason = d.StepSeconds, d.Reason
 }
 
-// putOutSlow puts out the streams that have no room for an answer: before a decision, since they would not learn of it.
-func (j *job) putOutSlow() {
+// makeRoom gives each stream room for an answer. A stream for all workers loses its oldest unread one, since each answer
+// says all that is in force. A worker's own is put out, before a decision, since it would not learn of it in time.
+func (j *job) makeRoom() {
 	for _, s := range j.streams {
-		if s != nil && len(s.answers) == cap(s.answers) {
+		switch {
+		case s == nil || len(s.answers) < cap(s.answers):
+		case j.gatherer != nil:
 			j.putOut(s, status.Errorf(codes.ResourceExhausted, "%d answers are unread; read them", maxUnread))
+		default:
+			select {
+			case <-s.answers:
+			default: // just sent
+			}
 		}
 	}
 }
 
-// answer queues the allocation in force on every stream, as the answer to a step. There is room: putOutSlow saw to it,
+// answer queues the allocation in force on every stream, as the answer to a step. There is room: makeRoom saw to it,
 // and only the job adds.
 func (j *job) answer(step, fromStep uint64) {
 	j.answered = true
