@@ -270,6 +270,21 @@ func TestTheFasterWorkerGetsMore(t *testing.T) {
 	}
 }
 
+// A worker that reports and goes would not learn of a change by the step.
+func TestNothingChangesByAStepWhoseReporterIsGone(t *testing.T) {
+	_, c := startServer(t, testPolicies)
+	a, b, d := open(t, c, newOpen(rank(0))), open(t, c, newOpen(rank(1))), open(t, c, newOpen(rank(2)))
+	d.report(0, 2, 2)
+	if err := d.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	d.fails(codes.Unknown, "EOF")
+	a.report(0, 2, 0)
+	b.report(0, 2, 1)
+	a.allocation(0, 1, 2, 4, 6)
+	b.allocation(0, 1, 2, 4, 6)
+}
+
 func TestTheOthersGoOnWithTheirSizesWhenAWorkerIsGone(t *testing.T) {
 	_, c := startServer(t, testPolicies)
 	a, b, d := open(t, c, newOpen(rank(0))), open(t, c, newOpen(rank(1))), open(t, c, newOpen(rank(2)))
