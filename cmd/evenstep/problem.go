@@ -64,9 +64,6 @@ func (in *problemInput) problem() (sizing.Problem, error) {
 func (w *workerInput) worker(p sizing.Problem) (out sizing.Worker, err error) {
 	out.Min = int(w.Min.or(whole(p.Quantum)))
 	out.Max = int(w.Max.or(whole(p.GlobalBatch)))
-	if !w.Max.set && out.Min > out.Max {
-		out.Max = out.Min + p.Quantum // infeasible, but not for a maximum that nobody gave
-	}
 	out.CommunicateSeconds = float64(w.CommunicateSeconds.value)
 	field := "curve.seconds_per_sample"
 	switch {

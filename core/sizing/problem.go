@@ -31,6 +31,7 @@ type Problem struct {
 // Worker is one worker's share of a Problem.
 type Worker struct {
 	// Min and Max bound the batch size in samples: 0 <= Min <= Max. Min counts rounded up to the quantum, Max down.
+	// A Max of the global batch or more need not reach Min: such a problem is infeasible rather than wrong.
 	Min, Max int
 	Curve    Curve // compute time; Equal and the policies with memory do not look at it
 	// CommunicateSeconds is added to the compute time of a worker that has any samples; finite, at least 0.
@@ -68,9 +69,9 @@ func (p *Problem) check() (minSum, maxSum int, err error) {
 		switch {
 		case w.Min < 0:
 			return 0, 0, fmt.Errorf("workers[%d].min: %d is below 0", i, w.Min)
-		case w.Max < w.Min:
+		case w.Max < min(w.Min, p.GlobalBatch):
 			return 0, 0, fmt.Errorf("workers[%d].max: %d is below min %d; give max >= min", i, w.Max, w.Min)
-		case most < least:
+		case most < min(least, p.GlobalBatch):
 			return 0, 0, fmt.Errorf("workers[%d].max: no multiple of the quantum %d between min %d and max %d", i,
 				p.Quantum, w.Min, w.Max)
 		case !(w.CommunicateSeconds >= 0) || math.IsInf(w.CommunicateSeconds, 1):
