@@ -375,15 +375,18 @@ func TestAWrongOpenNamesItsField(t *testing.T) {
 		"open.workers[1].max_batch_size: no multiple": func(o *evenstepv1.Open) {
 			o.Quantum, o.Workers[1].MinBatchSize, o.Workers[1].MaxBatchSize = 4, 5, 7
 		},
-		"open.global_batch: 12 is below": func(o *evenstepv1.Open) {
+		"open.global_batch: 12 is outside": func(o *evenstepv1.Open) {
 			o.Workers[0].MinBatchSize, o.Workers[0].MaxBatchSize = 9, 9
 		},
-		"open.global_batch: 25 is above": func(o *evenstepv1.Open) { o.GlobalBatch = 25 },
-		"open.rank: 3 of 3":              func(o *evenstepv1.Open) { o.Rank = proto.Uint32(3) },
-		"open.batch_sizes: 2 entries":    func(o *evenstepv1.Open) { o.BatchSizes = []uint32{6, 6} },
-		"open.batch_sizes[0]: 5 is not":  func(o *evenstepv1.Open) { o.Quantum, o.BatchSizes = 2, []uint32{5, 3, 4} },
-		"open.batch_sizes[2]: 9 is out":  func(o *evenstepv1.Open) { o.BatchSizes = []uint32{2, 2, 9} },
-		"open.batch_sizes: sum to 13":    func(o *evenstepv1.Open) { o.BatchSizes = []uint32{5, 4, 4} },
+		"open.global_batch: 12 is outside what the workers can take, 44 (sum of min) to 28": func(o *evenstepv1.Open) {
+			o.Workers[0].MinBatchSize, o.Workers[0].MaxBatchSize = 40, 0
+		},
+		"open.global_batch: 25 is outside": func(o *evenstepv1.Open) { o.GlobalBatch = 25 },
+		"open.rank: 3 of 3":                func(o *evenstepv1.Open) { o.Rank = proto.Uint32(3) },
+		"open.batch_sizes: 2 of them":      func(o *evenstepv1.Open) { o.BatchSizes = []uint32{6, 6} },
+		"open.batch_sizes[0]: 5 is not":    func(o *evenstepv1.Open) { o.Quantum, o.BatchSizes = 2, []uint32{5, 3, 4} },
+		"open.batch_sizes[2]: 9 is not":    func(o *evenstepv1.Open) { o.BatchSizes = []uint32{2, 2, 9} },
+		"open.batch_sizes: they sum to 13": func(o *evenstepv1.Open) { o.BatchSizes = []uint32{5, 4, 4} },
 	} {
 		t.Run(want, func(t *testing.T) {
 			s := dial(t, c)

@@ -24,6 +24,7 @@ type job struct {
 	mu         sync.Mutex
 	log        hclog.Logger
 	opening    *opening // of the stream that began the state
+	problem    sizing.Problem
 	policy     Policy
 	allocation cluster.Allocation // in force
 	answered   bool               // whether any step was
@@ -75,19 +76,12 @@ func (j *job) agree(o *opening) error {
 // begin sets the state to that of a job that has seen no step. Whatever the policy refuses, the caller got wrong.
 func (j *job) begin(o *opening, policies Policies) error {
 	problem := o.problem()
-	sizes := o.start
-	if sizes == nil {
-		sizes = make([]int, len(problem.Workers))
-		if err := sizing.Equal(problem, sizes); err != nil {
-			return invalid("open: %v", err)
-		}
-	}
-	policy, err := policies[o.policy](problem, sizes)
+	policy, err := policies[o.policy](problem, o.start)
 	if err != nil {
 		return invalid("open: %v", err)
 	}
-	j.opening, j.policy, j.gatherer, j.answered = o, policy, nil, false
-	j.allocation = cluster.Allocation{Version: 1, BatchSizes: slices.Clone(sizes), Reason: "the job begins"}
+	j.opening, j.problem, j.policy, j.gatherer, j.answered = o, problem, policy, nil, false
+	j.allocation = cluster.Allocation{Version: 1, BatchSizes: slices.Clone(o.start), Reason: "the job begins"}
 	j.nextStep = 0
 	j.streams = make([]*stream, 1)
 	if o.rank != allRanks {
@@ -172,8 +166,8 @@ func (j *job) settle() {
 func (j *job) decide(seen []speed.Observation) {
 	d, changed := j.policy.Step(seen)
 	if changed {
-		if err := checkBatchSizes(&j.opening.job, d.BatchSizes); err != nil {
-			j.log.Error("the policy broke its promise; sizes stay", "policy", j.opening.policy, "batch_sizes", err)
+		if err := j.problem.CheckSizes(d.BatchSizes); err != nil {
+			j.log.Error("the policy broke its promise; sizes stay", "policy", j.opening.policy, "error", err)
 			j.allocation.Reason = "the policy's answer was not an allocation"
 			return
 		}
@@ -183,8 +177,8 @@ func (j *job) decide(seen []speed.Observation) {
 	j.allocation.StepSeconds, j.allocation.Reason = d.StepSeconds, d.Reason
 }
 
-// makeRoom gives each stream room for an answer. A stream for all workers loses its oldest unread one, since each answer
-// says all that is in force. A worker's own is put out, before a decision, since it would not learn of it in time.
+// makeRoom gives each stream room for an answer. A stream for all workers loses its oldest unread one, since each says
+// all that is in force. A worker's own is put out, before a decision, since it would not learn of it in time.
 func (j *job) makeRoom() {
 	for _, s := range j.streams {
 		switch {

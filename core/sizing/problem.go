@@ -104,6 +104,28 @@ func (p *Problem) room(sizes []int) error {
 	return nil
 }
 
+// CheckSizes says whether sizes solve the problem, which must have a solution: one entry per worker, each a multiple of
+// the quantum within the worker's limits, in sum the global batch. The error names the entry that is wrong.
+func (p *Problem) CheckSizes(sizes []int) error {
+	if len(sizes) != len(p.Workers) {
+		return fmt.Errorf("batch_sizes: %d of them for %d workers; give one each", len(sizes), len(p.Workers))
+	}
+	sum := 0
+	for i, n := range sizes {
+		w := &p.Workers[i]
+		least, most := p.least(w), p.most(w)
+		if n < least || n > most || n%p.Quantum != 0 {
+			return fmt.Errorf("batch_sizes[%d]: %d is not a multiple of %d between %d and %d", i, n, p.Quantum, least,
+				most)
+		}
+		sum = add(sum, n)
+	}
+	if sum != p.GlobalBatch {
+		return fmt.Errorf("batch_sizes: they sum to %d; give sizes that sum to global_batch %d", sum, p.GlobalBatch)
+	}
+	return nil
+}
+
 // least is the worker's minimum as a multiple of the quantum; the largest int where there is none.
 func (p *Problem) least(w *Worker) int {
 	if r := w.Min % p.Quantum; r > 0 {
