@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -232,15 +233,15 @@ func TestServeReplacesTheSocketOfAKilledServer(t *testing.T) {
 }
 
 func TestServeSaysWhoHoldsItsAddress(t *testing.T) {
-	unix, _, _ := socketIn(t)
-	first := start(t, "--listen", unix, "--listen", "tcp:127.0.0.1:0", "--insecure")
+	socket, _, _ := socketIn(t)
+	first := start(t, "--listen", socket, "--listen", "tcp:127.0.0.1:0", "--insecure")
 	first.listening()
 	tcp := first.listening()
-	for _, address := range []string{unix, tcp} {
+	for _, address := range []string{socket, tcp} {
 		start(t, "--listen", address, "--insecure").exits(4, "evenstep serve: --listen: ", "is in use by process ",
 			fmt.Sprint(first.cmd.Process.Pid))
 	}
-	mustBalance(t, unix)
+	mustBalance(t, socket)
 }
 
 func TestOneOfManyServersGetsAStaleSocket(t *testing.T) {
@@ -270,6 +271,22 @@ func TestOneOfManyServersGetsAStaleSocket(t *testing.T) {
 		t.Fatalf("%d servers listen at one address", winners)
 	}
 	mustBalance(t, address)
+}
+
+func TestServeDoesNotWaitForWhoKeepsItsFolderLocked(t *testing.T) {
+	address, _, folder := socketIn(t)
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	start(t, "--listen", address).exits(4, "another process keeps "+folder+" locked")
 }
 
 func TestServeLeavesTheSocketOfAnother(t *testing.T) {
