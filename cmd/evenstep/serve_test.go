@@ -183,16 +183,24 @@ func TestServeOnAUnixSocketUntilSIGTERM(t *testing.T) {
 	mustBeGone(t, path)
 }
 
-func TestServeEndsThoughAClientSaysNothing(t *testing.T) {
+// startWithASilentClient starts a server that drains for a while when it is told to end: it waits for a client that
+// connected and says nothing.
+func startWithASilentClient(t *testing.T) (s *server, path string) {
+	t.Helper()
 	address, path, _ := socketIn(t)
-	s := start(t, "--listen", address)
+	s = start(t, "--listen", address)
 	s.listening()
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
 	mustBalance(t, address) // the connection before was accepted
+	return s, path
+}
+
+func TestServeEndsThoughAClientSaysNothing(t *testing.T) {
+	s, _ := startWithASilentClient(t)
 	began := time.Now()
 	s.signal(syscall.SIGINT)
 	s.exits(0)
@@ -202,15 +210,7 @@ func TestServeEndsThoughAClientSaysNothing(t *testing.T) {
 }
 
 func TestServeEndsAtOnceOnASecondSignal(t *testing.T) {
-	address, path, _ := socketIn(t)
-	s := start(t, "--listen", address)
-	s.listening()
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() // keeps the server draining for a while
-	mustBalance(t, address)
+	s, path := startWithASilentClient(t)
 	s.signal(syscall.SIGTERM)
 	for range 200 {
 		if _, err := os.Lstat(path); err != nil {
