@@ -16,6 +16,7 @@ demo: build .venv/.ready ## train on this machine with uneven workers and show w
 .PHONY: test
 test: build .venv/.ready ## run all tests
 	@tools/need gcc command -v gcc
+	@tools/need libc6-dev gcc -E -include stdlib.h -x c /dev/null
 	CGO_ENABLED=1 go test -race ./...
 	cd torchrun && ../.venv/bin/python -m pytest
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -45,6 +46,16 @@ func refuses(ts *testscript.TestScript, _ bool, args []string) {
 // large writes a file of one byte more than size accepts.
 func large(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), make([]byte, maxInputBytes+1), 0o600))
+}
+
+func TestTheVersionIsThatOfThePythonPackage(t *testing.T) {
+	init, err := os.ReadFile("../../torchrun/evenstep/__init__.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("\n__version__ = %q\n", version); !strings.Contains(string(init), want) {
+		t.Errorf("not %s in torchrun/evenstep/__init__.py", strings.TrimSpace(want))
+	}
 }
 
 func TestOneLine(t *testing.T) {
