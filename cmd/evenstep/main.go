@@ -56,7 +56,7 @@ infeasible, 4 peer unreachable, refused or resource held by another, 128+n kille
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput(err) })
-	root.AddCommand(newSizeCommand(), newServeCommand(), newVersionCommand())
+	root.AddCommand(newSizeCommand(), newSimulateCommand(), newServeCommand(), newVersionCommand())
 	return root
 }
 
