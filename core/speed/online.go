@@ -62,7 +62,7 @@ type observation struct{ samples, seconds float64 }
 // not a positive number within reason (a nanosecond to 30 years, a thousandth of a sample to 10¹²) is ignored. The
 // first 2 observations are dropped, and the 3 after them make the first curve.
 func (o *Online) Observe(samples, seconds float64) {
-	if !(samples >= leastSamples && samples <= mostSamples && seconds >= leastSeconds && seconds <= mostSeconds) {
+	if _, known := (Observation{Samples: samples, Seconds: seconds}).Speed(); !known {
 		return
 	}
 	if o.dropped < dropped {
