@@ -13,22 +13,27 @@ type Policy interface {
 type Kind struct {
 	Name  string
 	Naive bool // a yardstick for the simulator, which no job should train on
-	// New starts from the given sizes, or from equal ones if start is nil. The problem's curves are ignored. The error
-	// names the field that is wrong; it is an *InfeasibleError when no vector fits.
-	New func(p Problem, start []int) (Policy, error)
+	New   Constructor
 }
+
+// Constructor makes a policy that starts from the given sizes, or from equal ones if start is nil. The problem's curves
+// are ignored. The error names the field that is wrong; it is an *InfeasibleError when no vector fits.
+type Constructor func(p Problem, start []int) (Policy, error)
 
 // Kinds are all policies, the default first.
 func Kinds() []Kind {
 	return []Kind{
 		{"auto", false, func(p Problem, start []int) (Policy, error) { return NewAuto(p, start) }},
 		{"equal", false, func(p Problem, start []int) (Policy, error) { return NewEqual(p, start) }},
-		{"last", true, naive("last", func() Predictor { return new(lastSpeed) })},
-		{"ewma", true, naive("ewma", func() Predictor { return &ewmaSpeed{halfLife: ewmaHalfLife} })},
-		{"median", true, naive("median", func() Predictor { return &medianSpeed{window: medianWindow} })},
+		{"lbbsp-cpu", false, proportional("lbbsp-cpu", NARXOrEWMA)},
+		{"lbbsp-gpu-analytic", false, func(p Problem, start []int) (Policy, error) { return NewGPUAnalytic(p, start) }},
+		{"lbbsp-gpu-tuning", false, func(p Problem, start []int) (Policy, error) { return NewGPUTuning(p, start) }},
+		{"last", true, proportional("last", naiveLast)},
+		{"ewma", true, proportional("ewma", naiveEWMA)},
+		{"median", true, proportional("median", naiveMedian)},
 	}
 }
 
-func naive(name string, predictor func() Predictor) func(Problem, []int) (Policy, error) {
+func proportional(name string, predictor func(worker int) speed.Predictor) Constructor {
 	return func(p Problem, start []int) (Policy, error) { return NewProportional(name, p, start, predictor) }
 }

@@ -43,7 +43,7 @@ type bin struct {
 
 // Observe learns from one step. One that was not measured, or not within reason, is ignored.
 func (f *floorLine) Observe(o speed.Observation) {
-	if !(o.Samples >= 1e-3 && o.Samples <= 1e12 && o.Seconds >= 1e-9 && o.Seconds <= 1e9) {
+	if _, known := o.Speed(); !known {
 		return
 	}
 	f.step++
