@@ -77,12 +77,12 @@ func (f *stepsFlags) writeAllocations(t *simulate.Trace, r *simulate.Replay) err
 	defer file.Close()
 	out := csv.NewWriter(file)
 	out.Write([]string{"step", "worker", "n"}) // what fails is known after Flush
+	whole := float64(f.job.Problem(len(t.Workers)).GlobalBatch)
 	for k, sizes := range r.Sizes {
 		for i, n := range sizes {
 			size := strconv.Itoa(n)
 			if f.job.GlobalBatch == 0 {
-				whole := f.job.Problem(len(sizes)).GlobalBatch
-				size = strconv.FormatFloat(float64(n)/float64(whole), 'g', -1, 64)
+				size = strconv.FormatFloat(float64(n)/whole, 'g', -1, 64)
 			}
 			out.Write([]string{t.Steps[k], t.Workers[i], size})
 		}
