@@ -43,7 +43,7 @@ type Replay struct {
 
 // Run replays the trace under a policy. A worker's time for n samples is its time in the trace · n·W/N. After each step
 // it calls tick. The error is about the job, and an *sizing.InfeasibleError when the workers cannot take the batch.
-func (j Job) Run(t *Trace, newPolicy func(sizing.Problem, []int) (sizing.Policy, error), tick func()) (*Replay, error) {
+func (j Job) Run(t *Trace, newPolicy sizing.Constructor, tick func()) (*Replay, error) {
 	if j.Lag < 1 {
 		return nil, fmt.Errorf("lag: %d is below 1", j.Lag)
 	}

@@ -33,9 +33,12 @@ const (
 // ReadTrace reads a CSV with a header, in which the columns `worker`, `step` (or else `time`) and `seconds` (or else
 // `batch_time_norm`) count and others are ignored. A step is a number. Rows may come in any order; of rows for the same
 // worker and step the last one counts. A time that is empty or 0 was not measured. Only steps that have all workers of
-// the trace are kept. Errors name the line.
-func ReadTrace(r io.Reader) (*Trace, error) {
-	limited := &io.LimitedReader{R: r, N: mostTraceBytes + 1}
+// the trace are kept. Errors name the line. More
+// than 256 MiB are an error.
+func ReadTrace(r io.Reader) (*Trace, error) { return readTrace(r, mostTraceBytes) }
+
+func readTrace(r io.Reader, mostBytes int64) (*Trace, error) {
+	limited := &io.LimitedReader{R: r, N: mostBytes + 1}
 	table := csv.NewReader(limited)
 	table.ReuseRecord = true
 	columns, err := readHeader(table)
@@ -46,7 +49,7 @@ func ReadTrace(r io.Reader) (*Trace, error) {
 	for {
 		record, err := table.Read()
 		if limited.N == 0 {
-			return nil, fmt.Errorf("larger than %d MiB", mostTraceBytes>>20)
+			return nil, fmt.Errorf("larger than %d MiB", mostBytes>>20)
 		}
 		if errors.Is(err, io.EOF) {
 			break
