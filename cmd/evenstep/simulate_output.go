@@ -31,22 +31,22 @@ type policyResult struct {
 	MovedShare float64  `json:"moved_share"`
 }
 
-func newStepsResult(f stepsFlags, t *simulate.Trace, equal *simulate.Replay) *stepsResult {
-	name := f.trace
+// newStepsResult says what came out of equal sizes, the first of the replays, and of the policies.
+func newStepsResult(f stepsFlags, t *simulate.Trace, replays []*simulate.Replay) *stepsResult {
+	s := &stepsResult{Trace: f.trace, Workers: len(t.Workers), Steps: len(t.Steps), DroppedSteps: t.Dropped,
+		EqualSeconds: replays[0].Seconds, ClairvoyantSeconds: simulate.Clairvoyant(t)}
 	if f.synthetic != "" {
-		name = f.synthetic
+		s.Trace = f.synthetic
 	}
-	return &stepsResult{Trace: name, Workers: len(t.Workers), Steps: len(t.Steps), DroppedSteps: t.Dropped,
-		EqualSeconds: equal.Seconds, ClairvoyantSeconds: simulate.Clairvoyant(t)}
-}
-
-func (s *stepsResult) add(policy string, r *simulate.Replay) {
-	p := policyResult{Policy: policy, Seconds: r.Seconds, Gain: 1 - r.Seconds/s.EqualSeconds, Resizes: r.Resizes,
-		MovedShare: r.MovedShare}
-	if captured, ok := simulate.Captured(s.EqualSeconds, r.Seconds, s.ClairvoyantSeconds); ok {
-		p.Captured = &captured
+	for i, r := range replays[1:] {
+		p := policyResult{Policy: f.policies[i], Seconds: r.Seconds, Gain: 1 - r.Seconds/s.EqualSeconds,
+			Resizes: r.Resizes, MovedShare: r.MovedShare}
+		if captured, ok := simulate.Captured(s.EqualSeconds, r.Seconds, s.ClairvoyantSeconds); ok {
+			p.Captured = &captured
+		}
+		s.Policies = append(s.Policies, p)
 	}
-	s.Policies = append(s.Policies, p)
+	return s
 }
 
 // writeText writes the result for people.

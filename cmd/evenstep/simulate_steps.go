@@ -17,13 +17,13 @@ import (
 
 // stepsFlags are what the user said.
 type stepsFlags struct {
-	trace, synthetic string
-	policies         []string
-	workers, steps   int
-	seed             uint64
-	job              simulate.Job
-	allocations      string
-	output           string
+	trace, synthetic  string
+	policies          []string
+	workers, steps    int
+	seed              uint64
+	job               simulate.Job
+	plot, allocations string
+	output            string
 }
 
 func newSimulateStepsCommand() *cobra.Command {
@@ -31,7 +31,7 @@ func newSimulateStepsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "steps --trace CSV | --synthetic NAME",
 		Short: "Replay per-worker step times under batch sizing policies",
-		Long: `Steps replays how long each worker took in each step, and says what policies of batch sizing would have made of it.
+		Long: `Steps replays how long each worker took in each step, and says what batch sizing would have made of it.
 
 A trace is a CSV with a header. The columns worker, step (or time) and seconds (or batch_time_norm) count, others are
 ignored; - is stdin. Only steps that have all workers count; of rows for the same worker and step the last one does. A
@@ -69,6 +69,7 @@ The last of them are naive and for comparison: jobs do not take them.`,
 	flags.IntVar(&f.job.Lag, "lag", 1, "the allocation decided after step k holds from step k + lag")
 	flags.IntVar(&f.job.Warmup, "warmup", 5, "so many first steps have equal sizes")
 	flags.StringVar(&f.allocations, "allocations", "", "`FILE` to write the sizes of each step to; takes one policy")
+	flags.StringVar(&f.plot, "plot", "", "PNG `FILE` to draw step times and batch sizes to")
 	flags.StringVar(&f.output, "output", "text", "text or json")
 	return cmd
 }
@@ -115,7 +116,7 @@ func (f *stepsFlags) check(changed func(string) bool) error {
 
 func (f *stepsFlags) checkPolicies() error {
 	if len(f.policies) == 0 {
-		return errors.New("--policy: empty; give at least one of " + strings.Join(kindNames(), ", "))
+		return errors.New("--policy: empty; give some of " + strings.Join(kindNames(), ", "))
 	}
 	for i, name := range f.policies {
 		if !slices.Contains(kindNames(), name) {
@@ -134,23 +135,21 @@ func simulateSteps(f stepsFlags, stdin io.Reader, stdout io.Writer) error {
 	if err != nil {
 		return badInput(err)
 	}
-	equal, err := f.job.Run(t, newPolicy("equal"), func() {})
+	replays, err := f.replay(t)
 	if err != nil {
-		return jobError(err)
+		return err
 	}
-	result := newStepsResult(f, t, equal)
-	for _, name := range f.policies {
-		r, err := f.job.Run(t, newPolicy(name), func() {})
-		if err != nil {
-			return jobError(err)
-		}
-		result.add(name, r)
-		if f.allocations != "" {
-			if err := f.writeAllocations(t, r); err != nil {
-				return fmt.Errorf("--allocations: %w", err)
-			}
+	if f.allocations != "" {
+		if err := f.writeAllocations(t, replays[1]); err != nil {
+			return fmt.Errorf("--allocations: %w", err)
 		}
 	}
+	if f.plot != "" {
+		if err := drawSteps(f.plot, t, f.policies, replays[1:]); err != nil {
+			return fmt.Errorf("--plot: %w", err)
+		}
+	}
+	result := newStepsResult(f, t, replays)
 	if f.output == "json" {
 		return writeJSON(stdout, result)
 	}
@@ -182,16 +181,26 @@ func (f *stepsFlags) read(stdin io.Reader) (*simulate.Trace, error) {
 	return t, nil
 }
 
-func newPolicy(name string) func(sizing.Problem, []int) (sizing.Policy, error) {
-	kinds := sizing.Kinds()
-	return kinds[slices.IndexFunc(kinds, func(k sizing.Kind) bool { return k.Name == name })].New
+// replay replays equal sizes, then one policy after the other.
+func (f *stepsFlags) replay(t *simulate.Trace) ([]*simulate.Replay, error) {
+	tick, done := progress("replaying", (1+len(f.policies))*len(t.Steps))
+	defer done()
+	var replays []*simulate.Replay
+	for _, name := range append([]string{"equal"}, f.policies...) {
+		r, err := f.job.Run(t, newPolicy(name), tick)
+		var nothingFits *sizing.InfeasibleError
+		switch {
+		case errors.As(err, &nothingFits):
+			return nil, infeasible(err)
+		case err != nil:
+			return nil, badInput(err)
+		}
+		replays = append(replays, r)
+	}
+	return replays, nil
 }
 
-// jobError tells a batch that the workers cannot take from one that makes no sense.
-func jobError(err error) error {
-	var nothingFits *sizing.InfeasibleError
-	if errors.As(err, &nothingFits) {
-		return infeasible(err)
-	}
-	return badInput(err)
+func newPolicy(name string) sizing.Constructor {
+	kinds := sizing.Kinds()
+	return kinds[slices.IndexFunc(kinds, func(k sizing.Kind) bool { return k.Name == name })].New
 }

@@ -26,8 +26,8 @@ const (
 // floorLine learns the curve of one worker, flat up to a saturation point and then linear, from the times that it was
 // seen to take at different sizes. The zero value is ready.
 //
-// Observations are averaged in bins of about equal size. The curve is the one of least squares through the bins: a line,
-// or a floor through the smallest ones and a line through the rest, whichever split fits best. A single size says
+// Observations are averaged in bins of about equal size. The curve is the one of least squares through the bins: a
+// line, or a floor through the smallest ones and a line through the rest, whichever split fits best. A single size says
 // nothing about a fixed share, so the worker passes for proportional until others were seen.
 type floorLine struct {
 	bins []bin
@@ -92,8 +92,8 @@ func (f *floorLine) Curve() (speed.Affine, bool) {
 	}
 	bins := make([]bin, 0, mostBins)
 	for _, b := range f.bins {
-		age := float64(f.step - b.seen)
-		bins = append(bins, bin{b.samples / unit.samples, b.seconds / unit.seconds, b.weight * math.Exp2(-age/binAge), 0})
+		weight := b.weight * math.Exp2(-float64(f.step-b.seen)/binAge)
+		bins = append(bins, bin{b.samples / unit.samples, b.seconds / unit.seconds, weight, b.seen})
 	}
 	slices.SortFunc(bins, func(a, b bin) int { return cmp.Compare(a.samples, b.samples) })
 	best := line(bins)

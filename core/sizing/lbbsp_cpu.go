@@ -11,8 +11,8 @@ import (
 // finish together with x_i = X·v_i/Σv, v_i being the speed predicted for the next step. Whole quanta within the limits
 // come from the exact min-max over those proportional curves. How the paper rounds is not known to us.
 //
-// As published it follows the prediction at every step, whatever that moves. A worker whose speed is not known keeps its
-// size; that is ours.
+// As published it follows the prediction at every step, whatever that moves. That a worker whose speed is not known
+// keeps its size is ours.
 type Proportional struct {
 	problem    Problem
 	predictors []speed.Predictor

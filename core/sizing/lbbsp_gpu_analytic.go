@@ -15,11 +15,11 @@ import (
 //	T*       = the least T with Σ cap_i(T) >= X
 //	x_i      = cap_i(T*), then the excess is taken from the workers with the largest t_i
 //
-// T* is bisected over all representable times, which takes 64 passes. MinMax finds an optimum of the same time in fewer;
-// this one is kept for being as published. How the paper searches is not known to us.
+// T* is bisected over all representable times, which takes 64 passes. MinMax finds an optimum of the same time in
+// fewer; this one is kept for being as published. How the paper searches is not known to us.
 //
-// It writes into sizes, one entry per worker, and returns the time of the slowest, in seconds. The error names the field
-// that is wrong; it is an *InfeasibleError when no vector fits.
+// It writes into sizes, one entry per worker, and returns the time of the slowest, in seconds. The error names the
+// field that is wrong; it is an *InfeasibleError when no vector fits.
 func Analytic(p Problem, sizes []int) (stepSeconds float64, err error) {
 	if _, _, err := p.solvable(sizes); err != nil {
 		return 0, err

@@ -18,15 +18,15 @@ const (
 	restartAfter = 2    // such windows in a row
 )
 
-// GPUTuning is LB-BSP on GPUs as of 2020 (Chen et al., SoCC 2020), which needs no model of time against batch size: over
-// an observation window it finds the straggler, the slowest worker, and the leader, the fastest one with memory to
+// GPUTuning is LB-BSP on GPUs as of 2020 (Chen et al., SoCC 2020), which needs no model of time against batch size.
+// Over an observation window it finds the straggler, the slowest worker, and the leader, the fastest one with memory to
 // spare, and moves Δ samples from one to the other. A move that undoes an earlier one shows that the optimum is between
-// the two: Δ is halved, and the window is doubled.
+// the two: Δ is halved, and the window is made longer.
 //
-// Ours: the numbers above; that a worker keeps a quantum, since nothing would be known of it without; that a move undoes
-// earlier ones when it takes from a worker that was last given to and gives to one that was last taken from, which also
-// ends a round of three workers; that a step counts only once it runs with the sizes decided; and the start from the
-// beginning when the straggler stays far behind, for a cluster that has changed.
+// Ours: the numbers above and that the window doubles; the dead-band; that a worker keeps a quantum, since nothing would
+// be known of it without; that a move undoes earlier ones when it takes from a worker that was last given to and gives
+// to one that was last taken from, which also ends a round of three workers; that a step counts only once it runs with
+// the sizes decided; and the start from the beginning when the straggler stays far behind, as in a cluster that changed.
 type GPUTuning struct {
 	problem  Problem
 	decision Decision
@@ -112,8 +112,8 @@ func (g *GPUTuning) arrived(observed []speed.Observation) bool {
 	return true
 }
 
-// ends finds the straggler and the leader of the window, -1 where there is none, and how much longer the straggler took.
-// Nothing can be taken from a straggler that is at its least.
+// ends finds the straggler and the leader of the window, -1 where there is none, and by which factor the straggler took
+// longer. Nothing can be taken from a straggler that is at its least.
 func (g *GPUTuning) ends() (straggler, leader int, ratio float64) {
 	straggler, leader = -1, -1
 	slowest, fastest := 0.0, math.Inf(1)

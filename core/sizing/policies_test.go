@@ -28,7 +28,8 @@ func TestPoliciesKeepTheirPromises(t *testing.T) {
 		sizes := make([][]int, len(policies))
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			// Workers that are timed, that are not, and those that come and go.
-			observed := make([]speed.Observation, len(p.Workers)+rapid.SampledFrom([]int{0, 0, 0, 1, -1}).Draw(t, "more"))
+			more := rapid.SampledFrom([]int{0, 0, 0, 1, -1}).Draw(t, "more")
+			observed := make([]speed.Observation, len(p.Workers)+more)
 			for i := range observed {
 				observed[i] = speed.Observation{Samples: number.Draw(t, "samples"), Seconds: number.Draw(t, "seconds")}
 			}
