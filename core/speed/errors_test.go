@@ -9,6 +9,7 @@ func TestErrors(t *testing.T) {
 	series := func(speeds ...float64) []Observation {
 		return steps(len(speeds), func(k int) float64 { return speeds[k] })
 	}
+	rms := math.Sqrt(5. / 12) // of 0, -4 and 8 around 8
 	for name, c := range map[string]struct {
 		series      []Observation
 		lag, warmup int
@@ -16,7 +17,7 @@ func TestErrors(t *testing.T) {
 	}{
 		"nothing seen, nothing off":       {nil, 1, 0, PredictionError{}},
 		"the first step is not predicted": {series(5), 1, 0, PredictionError{}},
-		"as shares of the mean":           {series(8, 8, 12, 4), 1, 0, PredictionError{3, math.Sqrt(5. / 12), 0.5, 1. / 6}},
+		"as shares of the mean":           {series(8, 8, 12, 4), 1, 0, PredictionError{3, rms, 0.5, 1. / 6}},
 		"too slow is a negative bias":     {series(1, 2, 3), 1, 0, PredictionError{2, 0.4, 0.4, -0.4}},
 		"two steps ahead":                 {series(1, 2, 3), 2, 0, PredictionError{1, 2. / 3, 2. / 3, -2. / 3}},
 		"no lag is one step":              {series(1, 2, 3), 0, 0, PredictionError{2, 0.4, 0.4, -0.4}},
