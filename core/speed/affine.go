@@ -1,7 +1,6 @@
 // Package speed says how long a worker computes: its speed curve, seconds as a function of the batch size, either known
-// (Affine, Points) or learned step by step from what the worker was seen to take (Online). And how fast it will be in the
-// next step, in samples per second, from the steps before: a Predictor, of which there are several, and the Ensemble that
-// follows the best of them.
+// (Affine, Points) or learned step by step from what the worker was seen to take (Online). And how fast it will be in
+// the next step, in samples per second: there are several Predictors, and an Ensemble that follows the best of them.
 //
 // The package is pure: no I/O, no clock, no goroutine, no randomness but from a seed.
 package speed

@@ -7,7 +7,7 @@ const (
 	rolling   = 32    // half-life in steps of the members' errors
 	trial     = 16    // steps that a member must have predicted before it is followed
 	advantage = 0.1   // share by which its error must be the less
-	goodAlike = 0.001 // error up to which a member is good enough not to be left
+	enough    = 0.001 // error up to which no better member is looked for
 	mostOff   = 1     // one step's error counts up to this, a factor of e, so that a pause decides nothing
 )
 
@@ -15,8 +15,9 @@ const (
 type Predictor interface {
 	// Observe learns from one step.
 	Observe(Observation)
-	// Speed is the prediction for the next step, in samples per second, positive and finite, given the driving inputs
-	// of that step as far as they are known. It is false while there is none.
+	// Speed is the prediction, in samples per second, positive and finite, for the next step or for a later one if the
+	// predictor was made to look ahead. The driving inputs are the next step's, as far as they are known. It is false
+	// while there is no prediction.
 	Speed(next Inputs) (samplesPerSecond float64, known bool)
 }
 
@@ -26,7 +27,8 @@ type Member struct {
 	Predictor
 }
 
-// Members are all predictors of this package with our defaults, EWMA first. The seed is NARX's.
+// Members are all predictors of this package with our defaults, EWMA first; a number in a name is a half-life. NARX
+// looks lag steps ahead, the others expect that all later steps are like the next. The seed is NARX's.
 func Members(lag int, seed uint64) []Member {
 	return []Member{
 		{"EWMA 8", &EWMA{HalfLife: 8}},
@@ -47,8 +49,8 @@ type Standing struct {
 	Steps int     // that it predicted
 }
 
-// Ensemble predicts as its best member does. It starts with the first one, and follows another when that has had clearly
-// the smaller rolling error. It is made by NewEnsemble.
+// Ensemble predicts as its best member does. It starts with the first one, and follows another when that has had
+// clearly the smaller rolling error. It is made by NewEnsemble.
 type Ensemble struct {
 	members  []Member
 	squares  []average   // of the members' errors
@@ -58,8 +60,9 @@ type Ensemble struct {
 	next     Inputs // what was known of the coming step when its speed was last asked for
 }
 
-// NewEnsemble judges its members by predictions lag steps ahead (at least 1): a policy whose decisions hold that much
-// later asks no less of a prediction. Members must be at least one, fresh, and are the ensemble's from then on.
+// NewEnsemble judges its members by what they foretell of the step that comes lag steps (1 to 64) after the last one
+// seen: a job that prefetches trains on a decision only then. There must be at least one member, each fresh; they are
+// the ensemble's from then on.
 func NewEnsemble(lag int, members ...Member) *Ensemble {
 	e := &Ensemble{members: members, squares: make([]average, len(members)), issued: make([][]float64, withinLag(lag))}
 	for i := range e.issued {
@@ -74,7 +77,7 @@ func (e *Ensemble) Observe(o Observation) {
 	if !known {
 		return
 	}
-	// What the members say now is what they knew before this step, lag steps ahead of the last one that they saw.
+	// The members have not seen this step yet: what they say now is for lag steps after the one before.
 	issued := e.issued[e.seen%len(e.issued)]
 	for i, m := range e.members {
 		issued[i], _ = m.Speed(e.next)
@@ -100,7 +103,7 @@ func (e *Ensemble) follow() {
 			best = i
 		}
 	}
-	if now > goodAlike*goodAlike && e.squares[best].mean < (1-advantage)*(1-advantage)*now {
+	if now > enough*enough && e.squares[best].mean < (1-advantage)*(1-advantage)*now {
 		e.followed = best
 	}
 }

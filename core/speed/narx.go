@@ -9,7 +9,7 @@ import (
 const (
 	lookBack   = 3  // steps of past speeds and inputs that a prediction sees
 	narxHidden = 8  // units of the tanh layer
-	narxWarmUp = 32 // steps seen before a prediction counts
+	narxWarmUp = 32 // steps to learn from before a prediction counts
 	narxBase   = 3  // half-life in steps of the average that predictions start from
 	narxScale  = 64 // half-life in steps of the scales
 
@@ -27,10 +27,11 @@ const narxInputs = lookBack + 2*(lookBack+1) + 2
 // clusters (Chen et al., SoCC 2020): from past speeds and from past and current CPU and memory. It learns online, one
 // network per worker. It is made by NewNARX.
 //
-// Speed, CPU and memory are taken as logarithms, so that "half the cores, half the speed" is linear, and scaled by their
+// Speed, CPU and memory are taken as logarithms, so that half the speed with half the cores is linear, scaled by their
 // rolling mean and deviation. The network adds to a fast average of the speeds: untrained it answers with that average,
 // and it need not learn anew what a worker's level is when the level jumps. Each step trains on itself and on a few
-// random ones of those before. Inputs that are not known stay as they were last, or count as average.
+// random ones of those before. Inputs that are not known stay as they were last; if they never were, they count as
+// average.
 type NARX struct {
 	lag     int
 	random  *rand.Rand
@@ -42,14 +43,14 @@ type NARX struct {
 	inputs  [narxInputs]float64 // room for the network's
 }
 
-// moment is what one step showed: logarithms of the speed, CPU and memory (NaN: never known), and of the base before it.
+// moment is what one step showed, in logarithms: speed, CPU and memory (NaN: never known), and the base before it.
 type moment struct {
 	driven [3]float64
 	base   float64
 }
 
-// NewNARX starts without any knowledge. It learns to predict the step that comes lag steps (1 to 64) after the last one
-// seen, from no later inputs than the next step's. The seed draws the first weights and the steps trained on again.
+// NewNARX knows nothing yet. It learns to predict the step that comes lag steps (1 to 64) after the last one seen, from
+// no later inputs than the next step's. The seed draws the first weights and the steps trained on again.
 func NewNARX(lag int, seed uint64) *NARX {
 	random := rand.New(rand.NewPCG(seed, 0))
 	lag = withinLag(lag)
@@ -99,11 +100,12 @@ func (n *NARX) learn(step int) {
 	n.network.see(n.features(step, *m), clipped(off))
 }
 
+// at is a step from 0 on, as long as the ring holds it.
 func (n *NARX) at(step int) *moment { return &n.history[step%len(n.history)] }
 
-// Speed is the prediction, in samples per second; false until 32 steps were seen.
+// Speed is the prediction, in samples per second; false until the lag and 31 steps more were seen.
 func (n *NARX) Speed(next Inputs) (samplesPerSecond float64, known bool) {
-	if n.seen < narxWarmUp {
+	if n.seen < n.lag+narxWarmUp-1 {
 		return 0, false
 	}
 	off := n.network.answer(n.features(n.seen, n.moment(next)))

@@ -24,10 +24,10 @@ func (o Observation) Inputs() Inputs { return Inputs{o.CPU, o.MemoryBytes} }
 // Speed is how fast the worker computed, in samples per second. It is false where the step was not measured, or shows a
 // broken clock or counter: seconds from a nanosecond to 30 years and samples from a thousandth to 10¹² count.
 func (o Observation) Speed() (samplesPerSecond float64, known bool) {
-	if !(o.Samples >= leastSamples && o.Samples <= mostSamples && o.Seconds >= leastSeconds && o.Seconds <= mostSeconds) {
-		return 0, false
+	if o.Samples >= leastSamples && o.Samples <= mostSamples && o.Seconds >= leastSeconds && o.Seconds <= mostSeconds {
+		return o.Samples / o.Seconds, true
 	}
-	return o.Samples / o.Seconds, true
+	return 0, false
 }
 
 // Measured says whether the step was timed: samples and seconds are positive and finite.

@@ -33,8 +33,8 @@ func noisy(seed uint64) func(int) float64 {
 	return func(int) float64 { return 100 * math.Exp(0.1*r.NormFloat64()) }
 }
 
-// contended is a worker whose cores come and go, and with them its speed: less than in proportion, not beyond six cores,
-// and the slower the faster it just was, as where a quota of CPU time is used up. With 1 % of noise.
+// contended is a worker whose cores come and go, and with them its speed: less than in proportion, not beyond six
+// cores, and the slower the faster it just was, as where a quota of CPU time is used up. With 1 % of noise.
 func contended(n int, seed uint64) []Observation {
 	r := rand.New(rand.NewPCG(seed, 2))
 	series, cores, last := make([]Observation, n), 4.0, 100.0
