@@ -21,7 +21,7 @@ func TestAllocationsReproduceTheResult(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	var rows strings.Builder
 	rows.WriteString("worker,step,seconds\n")
-	for step := range 200 {
+	for step := range 100 {
 		for worker := range 4 {
 			seconds := float64(1+worker) * math.Exp(0.1*random.NormFloat64())
 			fmt.Fprintf(&rows, "w%d,%d,%v\n", worker, 10*step, seconds)

@@ -94,7 +94,7 @@ func TestCaptured(t *testing.T) {
 // Every policy splits every kind of trace within its promises, and no policy beats the clairvoyant.
 func TestPoliciesOverGenerators(t *testing.T) {
 	for _, name := range Synthetics() {
-		trace, err := Synthetic(name, 5, 200, 3)
+		trace, err := Synthetic(name, 5, 100, 3)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,7 +36,7 @@ func Synthetics() []string {
 }
 
 // mostTimes bounds steps times workers of a synthetic trace.
-const mostTimes = 1 << 26
+const mostTimes = 1 << 24
 
 // Synthetic makes a trace of the kind that is named. The same seed gives the same trace, and more steps or more workers
 // leave the times of the others alone, as far as the kind allows.

@@ -41,7 +41,7 @@ func TestSyntheticRefuses(t *testing.T) {
 		{"calm", 1, 1, `unknown kind "calm"; give one of ["static" "contention" "drift" "throttle" "burst" "join"]`},
 		{"join", 0, 1, "0 workers, 1 steps; give at least 1"},
 		{"join", 1, -1, "1 workers, -1 steps; give at least 1"},
-		{"join", 1 << 40, 1 << 40, "1099511627776 workers in 1099511627776 steps; give at most 67108864 together"},
+		{"join", 1 << 40, 1 << 40, "1099511627776 workers in 1099511627776 steps; give at most 16777216 together"},
 	} {
 		if _, err := Synthetic(c.name, c.workers, c.steps, 1); err == nil || err.Error() != c.want {
 			t.Errorf("%+v: %v", c, err)

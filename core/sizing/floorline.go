@@ -17,7 +17,7 @@ const (
 
 	stepNoise   = 0.05 // sigma of a step's time, relative to it
 	fixedDoubt  = 0.3  // sigma of the share of the time that is fixed, which is 0 as long as sizes do not tell
-	mostFixed   = 0.9  // of the time at the latest size, so that more samples always take longer in the end
+	mostFixed   = 0.9  // of the time at the mean size, so that more samples always take longer in the end
 	floorCost   = 4    // by how much a floor must fit better, in squared sigmas
 	forgetRatio = 0.25 // a worker that is off its curve by this for
 	forgetAfter = 3    // so many steps in a row is another worker now
@@ -120,7 +120,7 @@ func line(bins []bin) speed.Affine {
 	}
 	const hold = (stepNoise / fixedDoubt) * (stepNoise / fixedDoubt)
 	fixed := (t*nn - nt*n) / ((w+hold)*nn - n*n)
-	fixed = max(0, min(fixed, mostFixed*t/w))
+	fixed = max(0, min(fixed, mostFixed*t/w, mostFixed*nt/n)) // the slope stays above 0 whatever the bins
 	return speed.Affine{Fixed: fixed, PerSample: (nt - fixed*n) / nn}
 }
 

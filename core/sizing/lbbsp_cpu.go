@@ -32,7 +32,7 @@ func NARXOrEWMA(worker int) speed.Predictor {
 }
 
 // NewProportional starts from the given sizes, or from equal ones if start is nil, with a predictor for each worker.
-// The reason of its decisions carries the name. The problem's curves are ignored. The error names the field that is
+// The reason of its decisions names the policy. The problem's curves are ignored. The error names the field that is
 // wrong; it is an *InfeasibleError when no vector fits.
 func NewProportional(name string, p Problem, start []int, predictor func(worker int) speed.Predictor) (*Proportional,
 	error) {
@@ -40,9 +40,10 @@ func NewProportional(name string, p Problem, start []int, predictor func(worker 
 	if err != nil {
 		return nil, err
 	}
+	p.Workers = slices.Clone(p.Workers)
 	l := &Proportional{
 		problem:  p,
-		decision: Decision{BatchSizes: sizes, Reason: "policy " + name},
+		decision: Decision{BatchSizes: sizes, Reason: "in proportion to the speeds that " + name + " predicts"},
 		next:     make([]int, len(sizes)),
 	}
 	for i := range sizes {
@@ -62,6 +63,7 @@ func (l *Proportional) Step(observed []speed.Observation) (d Decision, changed b
 	for i, o := range observed {
 		l.predictors[i].Observe(o)
 		w := &p.Workers[i]
+		w.CommunicateSeconds = 0 // which the paper's model does not have
 		// The inputs of the coming step are not known before it; those of the last one are the best guess.
 		if v, ok := l.predictors[i].Speed(o.Inputs()); ok && plausible(v, p.GlobalBatch) {
 			w.Curve = speed.Affine{PerSample: 1 / v}

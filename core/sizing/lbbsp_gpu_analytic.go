@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -74,10 +75,11 @@ func NewGPUAnalytic(p Problem, start []int) (*GPUAnalytic, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Workers = slices.Clone(p.Workers)
 	return &GPUAnalytic{
 		problem:  p,
 		fitted:   make([]floorLine, len(sizes)),
-		decision: Decision{BatchSizes: sizes, Reason: "policy lbbsp-gpu-analytic"},
+		decision: Decision{BatchSizes: sizes, Reason: "nothing known yet"},
 		next:     make([]int, len(sizes)),
 	}, nil
 }
@@ -104,7 +106,7 @@ func (g *GPUAnalytic) Step(observed []speed.Observation) (d Decision, changed bo
 	if err != nil || !(then < (1-leastSaving)*g.decision.StepSeconds) {
 		return g.decision, false
 	}
-	g.decision.StepSeconds = then
-	g.decision.BatchSizes = slices.Clone(g.next)
+	reason := fmt.Sprintf("by the fitted curves: predicted step %.3g s -> %.3g s", g.decision.StepSeconds, then)
+	g.decision = Decision{slices.Clone(g.next), then, reason}
 	return g.decision, true
 }

@@ -21,12 +21,12 @@ const (
 // GPUTuning is LB-BSP on GPUs as of 2020 (Chen et al., SoCC 2020), which needs no model of time against batch size.
 // Over an observation window it finds the straggler, the slowest worker, and the leader, the fastest one with memory to
 // spare, and moves Δ samples from one to the other. A move that undoes an earlier one shows that the optimum is between
-// the two: Δ is halved, and the window is made longer.
+// the two: Δ is halved, and the window is made longer. It has no idea how long a step will take.
 //
-// Ours: the numbers above and that the window doubles; the dead-band; that a worker keeps a quantum, since nothing would
-// be known of it without; that a move undoes earlier ones when it takes from a worker that was last given to and gives
-// to one that was last taken from, which also ends a round of three workers; that a step counts only once it runs with
-// the sizes decided; and the start from the beginning when the straggler stays far behind, as in a cluster that changed.
+// Ours: the numbers above and that the window doubles; the dead-band; that a worker keeps a quantum, since nothing
+// would be known of it without; that a move undoes earlier ones when it takes from a worker that was last given to and
+// gives to one that was last taken from, which also ends a round of three workers; that a step counts only once it runs
+// with the sizes decided; and the start from the beginning when the straggler stays far behind, as after a change.
 type GPUTuning struct {
 	problem  Problem
 	decision Decision
@@ -48,9 +48,10 @@ func NewGPUTuning(p Problem, start []int) (*GPUTuning, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Workers = slices.Clone(p.Workers)
 	g := &GPUTuning{
 		problem:  p,
-		decision: Decision{BatchSizes: sizes, Reason: "policy lbbsp-gpu-tuning"},
+		decision: Decision{BatchSizes: sizes, Reason: "nothing known yet"},
 		before:   sizes,
 		total:    make([]float64, len(sizes)),
 		timed:    make([]int, len(sizes)),

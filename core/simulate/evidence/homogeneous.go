@@ -18,7 +18,8 @@ const (
 
 // homogeneous is the table of what the policies lose to equal sizes where workers differ by nothing but noise.
 func homogeneous(out io.Writer) (missed []string, err error) {
-	fmt.Fprintf(out, "Loss against equal sizes, 8 workers alike, noise of CoV 10 %%, 2,000 steps, mean of seeds 1 to 20:\n\n")
+	fmt.Fprintf(out, "Loss against equal sizes, 8 workers alike but for noise of %.0f %%, 2,000 steps, seeds 1 to %d:\n\n",
+		100*noiseCoV, seeds)
 	row(out, "policy", []string{"lag 1", "lag 12"})
 	fmt.Fprintln(out, "|---|---|---|")
 	for _, k := range sizing.Kinds() {

@@ -1,6 +1,6 @@
 // Command evidence measures the policies of batch sizing on public traces and on synthetic ones, writes the tables of
-// docs/lb-bsp.md to stdout, and fails when a requirement is missed. `make evidence` runs it; EVENSTEP_DATA is the folder
-// with the public data.
+// docs/lb-bsp.md to stdout, and fails when a requirement is missed. `make evidence` runs it; EVENSTEP_DATA is the
+// folder with the public data.
 //
 // It is a program rather than a test, since its output is the point, and it needs data that no test may need.
 package main
@@ -94,8 +94,8 @@ func recorded(out io.Writer, traces []trace) (missed []string, err error) {
 				return nil, err
 			}
 			if got < bar {
-				missed = append(missed, fmt.Sprintf("%s at lag %d: auto captures %.4f, %s in hindsight %.4f", t.name, lag,
-					got, name, bar))
+				missed = append(missed, fmt.Sprintf("%s at lag %d: auto captures %.4f, %s in hindsight %.4f", t.name,
+					lag, got, name, bar))
 			}
 			best, which = append(best, fmt.Sprintf("%.3f", bar)), append(which, name)
 		}
