@@ -87,8 +87,8 @@ func (f *stepsFlags) check(changed func(string) bool) error {
 	switch {
 	case changed("trace") == changed("synthetic"):
 		return errors.New("--trace, --synthetic: give one of the two")
-	case changed("trace") && (changed("workers") || changed("steps") || changed("seed")):
-		return errors.New("--workers, --steps, --seed: make a synthetic trace; give them with --synthetic only")
+	case changed("trace") && (changed("workers") || changed("steps")):
+		return errors.New("--workers, --steps: make a synthetic trace; give them with --synthetic only")
 	case changed("synthetic") && !slices.Contains(simulate.Synthetics(), f.synthetic):
 		return fmt.Errorf("--synthetic: unknown %q; give one of %s", f.synthetic,
 			strings.Join(simulate.Synthetics(), ", "))

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/evenstep/evenstep/core/sizing"
@@ -113,6 +112,5 @@ func Captured(equal, policy, clairvoyant float64) (share float64, ok bool) {
 	if !(equal-clairvoyant > 1e-9*equal) {
 		return 0, false
 	}
-	share = (equal - policy) / (equal - clairvoyant)
-	return share, !math.IsNaN(share) && !math.IsInf(share, 0)
+	return (equal - policy) / (equal - clairvoyant), true
 }

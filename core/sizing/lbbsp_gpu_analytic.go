@@ -60,7 +60,8 @@ const leastSaving = 0.01
 // GPUAnalytic is LB-BSP on GPUs by Analytic, with a floor and a line per worker that are fitted as the job runs (see
 // floorLine). When and from what the paper fits is not known to us; this is ours.
 //
-// A worker that was not measured yet keeps its size.
+// A worker that was not measured yet keeps its size. No other has its size more than halved or doubled at once, since a
+// curve is to be trusted near to where the worker was seen only.
 type GPUAnalytic struct {
 	problem  Problem
 	fitted   []floorLine
@@ -94,11 +95,12 @@ func (g *GPUAnalytic) Step(observed []speed.Observation) (d Decision, changed bo
 	p.Workers = slices.Clone(p.Workers)
 	for i, o := range observed {
 		g.fitted[i].Observe(o)
-		w := &p.Workers[i]
+		w, n := &p.Workers[i], g.decision.BatchSizes[i]
 		if curve, ok := g.fitted[i].Curve(); ok {
 			w.Curve = curve
+			w.Min, w.Max = max(w.Min, n/2), min(w.Max, max(add(n, n), p.Quantum))
 		} else {
-			*w = pinned(g.decision.BatchSizes[i])
+			*w = pinned(n)
 		}
 	}
 	g.decision.StepSeconds = p.StepSeconds(g.decision.BatchSizes)

@@ -25,8 +25,10 @@ const (
 //
 // Ours: the numbers above and that the window doubles; the dead-band; that a worker keeps a quantum, since nothing
 // would be known of it without; that a move undoes earlier ones when it takes from a worker that was last given to and
-// gives to one that was last taken from, which also ends a round of three workers; that a step counts only once it runs
-// with the sizes decided; and the start from the beginning when the straggler stays far behind, as after a change.
+// gives to one that was last taken from, which also ends a round of three workers; that a single quantum does not move
+// where it would make the leader as slow as the straggler is, by proportion, since nothing finer is left to try; that a
+// step counts only once it runs with the sizes decided; and the start from the beginning when the straggler stays far
+// behind, as after a change.
 type GPUTuning struct {
 	problem  Problem
 	decision Decision
@@ -96,8 +98,7 @@ func (g *GPUTuning) Step(observed []speed.Observation) (d Decision, changed bool
 	} else if g.apart >= restartAfter {
 		g.restart()
 	}
-	g.move(straggler, leader)
-	return g.decision, true
+	return g.decision, g.move(straggler, leader, ratio)
 }
 
 // arrived says whether a step ran with the sizes decided, rather than with those before, as far as it was measured.
@@ -142,20 +143,23 @@ func (g *GPUTuning) keep(worker int) int {
 	return max(g.problem.least(&g.problem.Workers[worker]), g.problem.Quantum)
 }
 
-// move moves Δ samples, or as many as limits allow.
-func (g *GPUTuning) move(straggler, leader int) {
+// move moves Δ samples, or as many as limits allow. It is false where a quantum is too much.
+func (g *GPUTuning) move(straggler, leader int, ratio float64) bool {
 	if g.lately[straggler] > 0 && g.lately[leader] < 0 {
 		g.delta = max(1, g.delta/2/g.problem.Quantum) * g.problem.Quantum
 		g.window = min(2*g.window, mostWindow)
 	}
-	g.lately[straggler], g.lately[leader] = -1, 1
-	g.before = g.decision.BatchSizes
-	sizes := slices.Clone(g.before)
+	sizes := slices.Clone(g.decision.BatchSizes)
+	if g.delta == g.problem.Quantum && float64(sizes[leader]+g.delta) >= ratio*float64(sizes[leader]) {
+		return false
+	}
 	n := min(g.delta, sizes[straggler]-g.keep(straggler),
 		g.problem.most(&g.problem.Workers[leader])-sizes[leader])
 	sizes[straggler] -= n
 	sizes[leader] += n
-	g.decision.BatchSizes = sizes
+	g.lately[straggler], g.lately[leader] = -1, 1
+	g.before, g.decision.BatchSizes = g.decision.BatchSizes, sizes
 	g.decision.Reason = fmt.Sprintf("worker %d is the slowest and worker %d the fastest: %d samples move", straggler,
 		leader, n)
+	return true
 }
