@@ -119,7 +119,7 @@ func (f *stepsFlags) checkPolicies() error {
 		return errors.New("--policy: empty; give some of " + strings.Join(kindNames(), ", "))
 	}
 	for i, name := range f.policies {
-		if !slices.Contains(kindNames(), name) {
+		if _, known := sizing.Named(name); !known {
 			return fmt.Errorf("--policy: unknown policy %q; give some of %s", name, strings.Join(kindNames(), ", "))
 		}
 		if slices.Contains(f.policies[:i], name) {
@@ -187,7 +187,8 @@ func (f *stepsFlags) replay(t *simulate.Trace) ([]*simulate.Replay, error) {
 	defer done()
 	var replays []*simulate.Replay
 	for _, name := range append([]string{"equal"}, f.policies...) {
-		r, err := f.job.Run(t, newPolicy(name), tick)
+		kind, _ := sizing.Named(name)
+		r, err := f.job.Run(t, kind.New, tick)
 		var nothingFits *sizing.InfeasibleError
 		switch {
 		case errors.As(err, &nothingFits):
@@ -198,9 +199,4 @@ func (f *stepsFlags) replay(t *simulate.Trace) ([]*simulate.Replay, error) {
 		replays = append(replays, r)
 	}
 	return replays, nil
-}
-
-func newPolicy(name string) sizing.Constructor {
-	kinds := sizing.Kinds()
-	return kinds[slices.IndexFunc(kinds, func(k sizing.Kind) bool { return k.Name == name })].New
 }

@@ -9,18 +9,6 @@ import (
 	"github.com/evenstep/evenstep/core/speed"
 )
 
-// constructor is that of the policy with a name.
-func constructor(t *testing.T, name string) sizing.Constructor {
-	t.Helper()
-	for _, k := range sizing.Kinds() {
-		if k.Name == name {
-			return k.New
-		}
-	}
-	t.Fatalf("no policy %s", name)
-	return nil
-}
-
 // scripted decides what it was told to, one vector a step.
 type scripted struct {
 	seen      [][]speed.Observation
@@ -64,8 +52,9 @@ func TestRunKeepsEqualSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	last, _ := sizing.Named("last")
 	for _, job := range []Job{{Quantum: 1, Lag: 1, Warmup: 50}, {Quantum: 1, Lag: math.MaxInt, Warmup: 0}} {
-		r, err := job.Run(trace, constructor(t, "last"), func() {})
+		r, err := job.Run(trace, last.New, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,10 @@
 package sizing
 
-import "github.com/evenstep/evenstep/core/speed"
+import (
+	"slices"
+
+	"github.com/evenstep/evenstep/core/speed"
+)
 
 // Policy decides the batch sizes of one job from what its steps cost.
 type Policy interface {
@@ -32,6 +36,16 @@ func Kinds() []Kind {
 		{"ewma", true, proportional("ewma", naiveEWMA)},
 		{"median", true, proportional("median", naiveMedian)},
 	}
+}
+
+// Named is the kind with a name; false where there is none.
+func Named(name string) (Kind, bool) {
+	kinds := Kinds()
+	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name })
+	if i < 0 {
+		return Kind{}, false
+	}
+	return kinds[i], true
 }
 
 func proportional(name string, predictor func(worker int) speed.Predictor) Constructor {

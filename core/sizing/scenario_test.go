@@ -142,11 +142,11 @@ func parseJob(t *testing.T, d *datadriven.TestData) *scenario {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(Kinds(), func(k Kind) bool { return k.Name == named })
-	if i < 0 {
+	kind, known := Named(named)
+	if !known {
 		t.Fatalf("%s: no policy %s", d.Pos, named)
 	}
-	pol, err := Kinds()[i].New(p, nil)
+	pol, err := kind.New(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ const (
 
 // homogeneous is the table of what the policies lose to equal sizes where workers differ by nothing but noise.
 func homogeneous(out io.Writer) (missed []string, err error) {
-	fmt.Fprintf(out, "Loss against equal sizes, 8 workers alike but for noise of %.0f %%, 2,000 steps, seeds 1 to %d:\n\n",
-		100*noiseCoV, seeds)
+	fmt.Fprintf(out, "Loss against equal sizes, 8 workers alike but for noise (CoV %.0f %%), 2,000 steps, ", 100*noiseCoV)
+	fmt.Fprintf(out, "mean of seeds 1 to %d:\n\n", seeds)
 	row(out, "policy", []string{"lag 1", "lag 12"})
 	fmt.Fprintln(out, "|---|---|---|")
 	for _, k := range sizing.Kinds() {
@@ -43,9 +43,10 @@ func homogeneous(out io.Writer) (missed []string, err error) {
 
 // lossWhereAlike is the mean over the seeds.
 func lossWhereAlike(lag int, policy sizing.Constructor) (mean float64, err error) {
+	even, _ := sizing.Named("equal")
 	for seed := range uint64(seeds) {
 		t := alike(8, 2000, seed+1)
-		equal, err := seconds(t, lag, sizing.Kinds()[1].New)
+		equal, err := seconds(t, lag, even.New)
 		if err != nil {
 			return 0, err
 		}

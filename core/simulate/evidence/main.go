@@ -82,7 +82,7 @@ func readTraces(pattern string) (traces []trace, err error) {
 // recorded is the table of the recorded traces. auto must capture at least what the best naive policy does.
 func recorded(out io.Writer, traces []trace) (missed []string, err error) {
 	var best, which []string
-	auto := sizing.Kinds()[0]
+	auto, _ := sizing.Named("auto")
 	for _, t := range traces {
 		for _, lag := range lags {
 			name, bar, err := bestNaive(t.Trace, lag)
@@ -160,7 +160,8 @@ func row(out io.Writer, name string, cells []string) {
 
 // captured is what a policy captures of a trace, with real-valued shares and the defaults of `simulate steps`.
 func captured(t *simulate.Trace, lag int, policy sizing.Constructor) (float64, error) {
-	equal, err := seconds(t, lag, sizing.Kinds()[1].New)
+	even, _ := sizing.Named("equal")
+	equal, err := seconds(t, lag, even.New)
 	if err != nil {
 		return 0, err
 	}
