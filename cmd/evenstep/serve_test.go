@@ -514,7 +514,7 @@ func TestServeOnTCPAsksForMutualTLS(t *testing.T) {
 	}
 }
 
-// The proto, the rendezvous and the README name the same.
+// The proto and the rendezvous name the same.
 func TestJobPolicies(t *testing.T) {
 	want := []string{"auto", "equal", "lbbsp-cpu", "lbbsp-gpu-analytic", "lbbsp-gpu-tuning"}
 	if got := slices.Sorted(maps.Keys(jobPolicies())); !slices.Equal(got, want) {
