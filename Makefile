@@ -44,6 +44,10 @@ bench: build .venv/.ready ## run the benchmarks; each names its target
 	go test -run '^$$' -bench . -benchmem ./...
 	.venv/bin/python torchrun/bench/overhead.py
 
+.PHONY: evidence
+evidence: ## measure the policies on the public traces in EVENSTEP_DATA and check what they must reach
+	@go build -o build/evidence ./core/simulate/evidence && build/evidence
+
 # One environment for the demo, the tests and the checks.
 .venv/.ready: torchrun/pyproject.toml
 	@tools/need python3-venv $(PYTHON) -c 'import ensurepip, venv'

@@ -19,6 +19,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"refuses": refuses,
 			"large":   large,
+			"refused": refused,
 		},
 	})
 }
@@ -40,6 +41,18 @@ func refuses(ts *testscript.TestScript, _ bool, args []string) {
 		if out := ts.ReadFile("stdout"); out != "" {
 			ts.Fatalf("%s\nwrote %s", input, out)
 		}
+	}
+}
+
+// refused runs simulate steps and wants an exit code and one line on stderr: refused CODE MESSAGE ARGUMENTS...
+func refused(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec("evenstep", append([]string{"simulate", "steps"}, args[2:]...)...)
+	got := strings.TrimSuffix(ts.ReadFile("stderr"), "\n")
+	if err == nil || err.Error() != "exit status "+args[0] || got != "evenstep simulate steps: "+args[1] {
+		ts.Fatalf("got  %v: %s\nwant %s: %s", err, got, args[0], args[1])
+	}
+	if out := ts.ReadFile("stdout"); out != "" {
+		ts.Fatalf("wrote %s", out)
 	}
 }
 

@@ -13,11 +13,13 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -555,5 +557,13 @@ func TestServeOnTCPAsksForMutualTLS(t *testing.T) {
 				t.Fatalf("got %v", err)
 			}
 		})
+	}
+}
+
+// The proto and the rendezvous name the same.
+func TestJobPolicies(t *testing.T) {
+	want := []string{"auto", "equal", "lbbsp-cpu", "lbbsp-gpu-analytic", "lbbsp-gpu-tuning"}
+	if got := slices.Sorted(maps.Keys(jobPolicies())); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

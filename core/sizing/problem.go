@@ -1,8 +1,8 @@
 // Package sizing says how many samples each worker of a job gets in a step, so that all of them finish together and
 // the global batch stays what the user fixed: semi-dynamic load balancing (LB-BSP).
 //
-// MinMax and Equal solve one instance. Auto and EqualPolicy have memory: they are fed what a job's steps cost and
-// answer with the batch sizes to train on.
+// MinMax, Equal, Analytic and ProportionalSizes solve one instance. A Policy has memory: it is fed what a job's steps
+// cost and answers with the batch sizes to train on. Kinds lists all policies by name.
 //
 // The package is pure: no I/O, no clock, no goroutine, no randomness. Nothing in it panics on bad numbers.
 package sizing

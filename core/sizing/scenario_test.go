@@ -83,7 +83,7 @@ func (s *scenario) best() float64 {
 
 // TestScenarios plays the scripts in testdata/scenarios. Their commands:
 //
-//	job batch=N [quantum=Q] [lag=L] [policy=equal]   the workers follow, one a line: name key=number…
+//	job batch=N [quantum=Q] [lag=L] [policy=NAME]    the workers follow, one a line: name key=number…
 //	slow worker=NAME by=FACTOR                       against its speed at the start, from the next step on
 //	missing worker=NAME [no]                         its time is not measured
 //	noise sigma=SIGMA                                of the logarithm of the compute times
@@ -142,12 +142,11 @@ func parseJob(t *testing.T, d *datadriven.TestData) *scenario {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var pol policy
-	if named == "equal" {
-		pol, err = NewEqual(p, nil)
-	} else {
-		pol, err = NewAuto(p, nil)
+	kind, known := Named(named)
+	if !known {
+		t.Fatalf("%s: no policy %s", d.Pos, named)
 	}
+	pol, err := kind.New(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,6 @@ const (
 	outlying    = 8    // an observation of more sigma counts only where the one before it was such a one too
 	robustSigma = 10   // residuals of more sigma count less in the regression
 
-	mostLag      = 64
 	jumpPatience = 0.5 // times the lag: a level that lasted so long is expected to last
 )
 
@@ -82,7 +81,7 @@ func (f *Forecast) aim(lag int) {
 // Observe learns from one step of all workers. What is decided upon it takes effect lag steps later, 1 to 64; what is
 // outside counts as the nearer end.
 func (f *Forecast) Observe(observed []Observation, lag int) {
-	if lag = max(1, min(lag, mostLag)); lag != f.lag {
+	if lag = withinLag(lag); lag != f.lag {
 		f.aim(lag)
 	}
 	if len(f.past) == f.lag {

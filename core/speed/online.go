@@ -69,7 +69,7 @@ type observation struct{ samples, seconds float64 }
 // whether that showed a jump of the level. What is not a positive number within reason (a nanosecond to 30 years, a
 // thousandth of a sample to 10¹²) is ignored.
 func (o *Online) Observe(samples, seconds float64) (jumped bool) {
-	if !(samples >= leastSamples && samples <= mostSamples && seconds >= leastSeconds && seconds <= mostSeconds) {
+	if _, known := (Observation{Samples: samples, Seconds: seconds}).Speed(); !known {
 		return false
 	}
 	copy(o.recent[:], o.recent[1:])

@@ -51,7 +51,11 @@ def test_a_shared_core_is_handed_on(new_job: Callable[..., Job]) -> None:
             "evenstep: --rdzv-endpoint is empty, and several nodes must share one; on every node: torchrun --nnodes=1:2"
             " --rdzv-backend=evenstep --rdzv-endpoint=HOST:PORT --rdzv-id=ID ...",
         ),
-        ("--rdzv-conf=policy=fast", "evenstep: policy in --rdzv-conf: 'fast' is not valid; give auto or equal"),
+        (
+            "--rdzv-conf=policy=fast",
+            "evenstep: policy in --rdzv-conf: 'fast' is not valid; give one of auto, equal, lbbsp-cpu,"
+            " lbbsp-gpu-analytic, lbbsp-gpu-tuning",
+        ),
     ],
 )
 def test_a_bad_request_is_one_line(job: Job, option: str, line: str) -> None:
