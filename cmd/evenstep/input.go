@@ -121,24 +121,16 @@ func (g given[T]) or(absent T) T {
 // whole is a whole number of at most 2^53 either way, however it is written: 1000, 1e3.
 type whole int
 
-func (w *whole) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	var text literal
-	err := text.UnmarshalJSONFrom(d)
-	if err == nil {
-		*w, err = text.whole()
-	}
+func (w *whole) UnmarshalJSONFrom(d *jsontext.Decoder) (err error) {
+	*w, err = read(d, literal.whole)
 	return err
 }
 
 // amount is a finite number of at least 0.
 type amount float64
 
-func (a *amount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	var text literal
-	err := text.UnmarshalJSONFrom(d)
-	if err == nil {
-		*a, err = text.amount()
-	}
+func (a *amount) UnmarshalJSONFrom(d *jsontext.Decoder) (err error) {
+	*a, err = read(d, literal.amount)
 	return err
 }
 
@@ -155,6 +147,16 @@ func (l *literal) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	}
 	*l = literal(value)
 	return nil
+}
+
+// read reads a number as what it is to be.
+func read[T any](d *jsontext.Decoder, as func(literal) (T, error)) (T, error) {
+	var text literal
+	if err := text.UnmarshalJSONFrom(d); err != nil {
+		var none T
+		return none, err
+	}
+	return as(text)
 }
 
 func (l literal) amount() (amount, error) {
