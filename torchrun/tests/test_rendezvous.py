@@ -129,13 +129,14 @@ def test_a_core_that_dies_is_back_at_its_address(job: Job) -> None:
     assert job.said() == ["evenstep: the core died (signal 9); starting it again"]
 
 
+@pytest.mark.parametrize("group", [False, True], ids=["alone", "group"])
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
-def test_nothing_outlives_torchrun(job: Job, sign: signal.Signals) -> None:
+def test_nothing_outlives_torchrun(job: Job, sign: signal.Signals, group: bool) -> None:
     agent = job.start("--nproc-per-node=2", worker="stay")
     job.lines(2)
     assert len(job.processes()) == 4
-    if sign == signal.SIGINT:
-        os.killpg(agent.pid, sign)  # as a terminal does; the core gets it too
+    if group:
+        os.killpg(agent.pid, sign)  # as a terminal or a container does
     else:
         agent.send_signal(sign)
     assert agent.wait(40) != 0
