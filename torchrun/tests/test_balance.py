@@ -135,3 +135,14 @@ def test_no_worker_outlives_torchrun(new_job: Callable[..., Job], sign: signal.S
     agent.send_signal(sign)
     assert agent.wait(40) != 0
     eventually(lambda: job.processes() == [] and not list(job.runtime.iterdir()), seconds=10)
+
+
+def test_no_worker_outlives_a_torchrun_that_died_before_the_import(new_job: Callable[..., Job]) -> None:
+    job = new_job()
+    agent = job.start(*FLAGS, script="late_import.py")
+    job.lines(2)
+    agent.kill()
+    agent.wait()
+    eventually(lambda: len(job.processes()) == 2)  # the core has ended by itself
+    job.report.with_name("report.go").touch()
+    eventually(lambda: job.processes() == [])

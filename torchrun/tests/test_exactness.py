@@ -28,6 +28,7 @@ def cases(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
         "no_sync",
         "count",
         "count_no_sync",
+        "count_tensor",
     ],
 )
 def test_equal_to_one_process(cases: dict[str, dict[str, Any]], case: str) -> None:

@@ -28,8 +28,8 @@ def test_the_entry_point_loads_no_torch() -> None:
 
 
 def test_settings_come_from_the_flag_before_the_environment() -> None:
-    environ = {"EVENSTEP_ADDR": "tcp:core:7000", "EVENSTEP_POLICY": "auto", "EVENSTEP_WORKLOAD": ""}
-    assert Settings.read({}, environ) == Settings("tcp:core:7000", "auto", None)
+    environ = {"EVENSTEP_ADDR": "unix:/run/core", "EVENSTEP_POLICY": "auto", "EVENSTEP_WORKLOAD": ""}
+    assert Settings.read({}, environ) == Settings("unix:/run/core", "auto", None)
     config = {"core": "unix:/run/a core", "policy": "equal", "workload": "a.b:c/d@1+2-3", "timeout": 900}
     assert Settings.read(config, environ) == Settings("unix:/run/a core", "equal", "a.b:c/d@1+2-3")
 
@@ -37,9 +37,9 @@ def test_settings_come_from_the_flag_before_the_environment() -> None:
 @pytest.mark.parametrize(
     ("config", "environ", "message"),
     [
-        ({"core": "host:7000"}, {}, "core in --rdzv-conf: 'host:7000' is not valid; give unix:/PATH or tcp:HOST:PORT"),
-        ({"core": "unix:core.sock"}, {}, "core in --rdzv-conf: 'unix:core.sock' is not valid; give unix:/PATH or"),
-        ({}, {"EVENSTEP_ADDR": "tcp:host"}, "EVENSTEP_ADDR: 'tcp:host' is not valid; give unix:/PATH or tcp:HOST:PORT"),
+        ({"core": "host:7000"}, {}, "core in --rdzv-conf: 'host:7000' is not valid; give unix:/PATH"),
+        ({"core": "unix:core.sock"}, {}, "core in --rdzv-conf: 'unix:core.sock' is not valid; give unix:/PATH"),
+        ({}, {"EVENSTEP_ADDR": "tcp:a:1"}, "EVENSTEP_ADDR: 'tcp:a:1' is not valid; give unix:/PATH (tcp: is not supp"),
         ({"policy": "Auto"}, {}, "policy in --rdzv-conf: 'Auto' is not valid; give one of auto, equal, lbbsp-cpu"),
         ({"workload": "a b"}, {}, "workload in --rdzv-conf: 'a b' is not valid; give 1 to 128 of A-Za-z0-9._:/@+-"),
         ({"workload": "a\n"}, {}, "workload in --rdzv-conf: 'a\\n' is not valid; give 1 to 128 of A-Za-z0-9._:/@+-"),

@@ -40,7 +40,7 @@ def test_sizes_of_the_environment(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     monkeypatch.setenv("EVENSTEP_BATCH_SIZES", "3,1")
     assert next(iter(of_rank(monkeypatch, 1, 2, range(8), 4, shuffle=False))) == [3]
     assert not caplog.messages
-    for wrong in ("3,2", "4,0", "4", "3,x", "²,2", "-1,5", ""):
+    for wrong in ("3,2", "4,0", "4", "3,x", "²,2", "-1,5", "", "3," + "1" * 5000):
         monkeypatch.setenv("EVENSTEP_BATCH_SIZES", wrong)
         assert next(iter(of_rank(monkeypatch, 1, 2, range(8), 4, shuffle=False))) == [2, 3]
         assert "EVENSTEP_BATCH_SIZES" in caplog.messages[-1]
@@ -129,6 +129,7 @@ def test_a_state_of_another_order_is_refused() -> None:
         ("dataset_size", 11),
         ("epoch", -1),
         ("epoch", "0"),
+        ("epoch", 2**63),
         ("position", 11),
         ("position", None),
     ]:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import venv
 import zipfile
 from pathlib import Path
@@ -26,7 +25,7 @@ def test_a_fresh_environment_needs_the_wheel_only(tmp_path: Path) -> None:
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", wheel], check=True)
     # torch and gRPC are 5 GB; they are lent by the environment of the tests, whose own evenstep is not.
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
-    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (site / "lent.pth").write_text("".join(f"{path}\n" for path in sys.path if path.endswith("-packages")))
 
     report = tmp_path / "report"
     worker = PACKAGE / "tests" / "ranks" / "rendezvous_worker.py"

@@ -31,7 +31,7 @@ class Settings:
             return value
 
         # A relative path would name another socket on another agent.
-        core = read("core", "EVENSTEP_ADDR", "unix:/.+|tcp:.+:[0-9]+", "unix:/PATH or tcp:HOST:PORT")
+        core = read("core", "EVENSTEP_ADDR", "unix:/.+", "unix:/PATH (tcp: is not supported yet)")
         policy = read("policy", "EVENSTEP_POLICY", "|".join(POLICIES), "one of " + ", ".join(POLICIES))
         workload = read("workload", "EVENSTEP_WORKLOAD", r"[A-Za-z0-9._:/@+-]{1,128}", "1 to 128 of A-Za-z0-9._:/@+-")
         return cls(core, policy, workload)

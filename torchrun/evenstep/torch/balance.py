@@ -32,6 +32,7 @@ from evenstep.torch.weight import Weight, rows, weighted
 
 _log = logging.getLogger("evenstep")
 _jobs = itertools.count()
+_TINY = torch.finfo(torch.float64).tiny
 
 Model = TypeVar("Model", bound=nn.Module)
 Count = Callable[..., int | torch.Tensor]
@@ -59,9 +60,24 @@ def balance(model: Model, sampler: BalancedBatchSampler, *, count: Count | None 
         raise TypeError(f"count: {type(count).__name__} is not callable; give a function of what forward gets")
     if sampler.balanced:
         raise ValueError("sampler: it balances a model already; give each model a sampler of its own")
-    sampler.balanced = True
     _Loop(model, sampler, count)
+    sampler.balanced = True
     return model
+
+
+class _Hook:
+    """A module's hook that ends with the module: a copy and a pickle of it, which nothing trains, get an empty one."""
+
+    def __init__(self, call: Callable[..., Any] | None = None) -> None:
+        self._call = call
+
+    # Dynamo must step over the hooks: a clock or a collective inside a compiled graph would break it.
+    @torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
+    def __call__(self, *args: Any) -> Any:
+        return None if self._call is None else self._call(*args)
+
+    def __reduce__(self) -> tuple[type["_Hook"], tuple[()]]:
+        return _Hook, ()
 
 
 class _Loop:
@@ -76,43 +92,51 @@ class _Loop:
         parameters = [p for p in inner.parameters() if p.requires_grad]
         if not parameters:
             raise ValueError("model: it has no parameter that requires a gradient")
-        self._ticket: Ticket | None = None  # of the batch between its first forward and its last gradient
-        self._weight: Callable[[], Weight] | None = None  # of the forward under way
+        self._ticket: Ticket | None = None  # of the batch between its first forward and the end of its backward
+        self._weight: Callable[[], Weight] | None = None  # what the backward of the forward under way is to ask
+        self._ending = False  # the backward under way has been told to end the step
         self._reduces = True  # the backward to come ends with the all-reduce
         self._peers: _Peers | None = None
-        self._warned = False
+        self._told: set[str] = set()
+        self._drawn = 0  # batches drawn when the last forward began
         self.device = parameters[0].device
         self.stopwatch = Stopwatch(CudaClock() if self.device.type == "cuda" else HostClock())
         self._started = False
 
-        # Dynamo must step over the hooks: a clock or a collective inside a compiled graph would break it.
-        untraced: Callable[[Any], Any] = torch.compiler.disable  # type: ignore[no-untyped-call, unused-ignore]
-        model.register_forward_pre_hook(untraced(self._before_forward), with_kwargs=True)
-        model.register_forward_hook(untraced(self._after_forward))
-        inner.register_forward_pre_hook(untraced(self._before_inner_forward))
+        model.register_forward_pre_hook(_Hook(self._before_forward), with_kwargs=True)
+        model.register_forward_hook(_Hook(self._after_forward))
+        inner.register_forward_pre_hook(_Hook(self._before_inner_forward))
         register_multi_grad_hook(parameters, self._last_gradient)
 
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._weight = None
-        if not (module.training and torch.is_grad_enabled()):
+        if not torch.is_grad_enabled():
             return
-        ticket = self.sampler.take()
+        ticket = self.sampler.take() if module.training else None
         if ticket is None:
+            if self._peers is not None:
+                self._weight = self._begin_backward_of_no_batch
             return
         if not self._started:
             self._start()
         self.stopwatch.forward()
-        self._ticket = ticket
+        drawn = self.sampler.schedule.drawn
+        if self._ticket is not None and drawn != self._drawn:
+            self._tell_once("a batch had a forward but no backward through its outputs, so the next is taken for it")
+        self._ticket, self._drawn, self._ending = ticket, drawn, False
         self._reduces = all(replica.require_backward_grad_sync for replica in self.replicas)
+        weight = self._weigh(ticket, args, kwargs)
+        self._weight = lambda: self._begin_backward(weight)
+
+    def _weigh(self, ticket: Ticket, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Weight]:
         if self._peers is None:
-            return
+            return lambda: 1.0
         self._peers.tell_core()
         if self.count is not None:
-            self._weight = self._peers.weigh(0 if ticket.weight == 0 else self.count(*args, **kwargs))
-            return
-        weight = self._peers.world * ticket.weight / ticket.total
-        self._weight = lambda: weight
+            return self._peers.weigh(0 if ticket.weight == 0 else self.count(*args, **kwargs))
         self._check_rows(rows(args, kwargs), ticket)
+        weight = self._peers.world * ticket.weight / ticket.total
+        return lambda: weight
 
     def _before_inner_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if self._ticket is not None:
@@ -122,17 +146,31 @@ class _Loop:
         weight, self._weight = self._weight, None
         return outputs if weight is None else weighted(outputs, weight)
 
+    def _begin_backward(self, weight: Callable[[], Weight]) -> Weight:
+        if not self._ending:
+            self._ending = True
+            _queue_callback(self._end_backward)
+        return weight()
+
+    def _begin_backward_of_no_batch(self) -> Weight:
+        self._tell_once("a backward has no batch of its own, so its gradient is not weighted")
+        return 1.0
+
     def _last_gradient(self, grads: Sequence[torch.Tensor | None]) -> None:
+        if self._ticket is not None:
+            self.stopwatch.last_gradient()
+
+    def _end_backward(self) -> None:
+        """End the step. Queued as the backward began, so it runs before DDP's wait for the all-reduce."""
+        self._ending = False
         ticket, self._ticket = self._ticket, None
         if ticket is None:
             return
-        self.stopwatch.last_gradient(ticket.rows)
+        self.stopwatch.finish(ticket.rows)
         if self._peers is not None and self._reduces:
             self._peers.exchange(ticket.step)
         self.sampler.finish()
-        # DDP queues its wait for the all-reduce while the hooks run; a callback queued by a callback comes after it.
-        queue = torch.autograd.Variable._execution_engine.queue_callback
-        queue(lambda: queue(self.stopwatch.released))
+        _queue_callback(self.stopwatch.released)  # behind DDP's
 
     def _start(self) -> None:
         """Meet the other ranks; all of them get here at the same forward."""
@@ -150,9 +188,9 @@ class _Loop:
             self._peers = _Peers(self)
 
     def _check_rows(self, found: int | None, ticket: Ticket) -> None:
-        if found in (None, ticket.rows) or self._warned:
+        if found in (None, ticket.rows) or "rows" in self._told:
             return
-        self._warned = True
+        self._told.add("rows")
         _log.warning(
             "evenstep: rank %d: the model got %d rows where the sampler handed out %d; its gradient counts for %d. "
             "If the loss averages over the rows that the model gets, give balance(..., count=) a function of them",
@@ -161,6 +199,12 @@ class _Loop:
             ticket.rows,
             ticket.weight,
         )
+
+    def _tell_once(self, fault: str) -> None:
+        if fault not in self._told:
+            self._told.add(fault)
+            supported = "train each batch with forwards in training mode and one backward"
+            _log.warning("evenstep: rank %d: %s; %s", self.sampler.rank, fault, supported)
 
 
 @dataclass(frozen=True)
@@ -185,6 +229,7 @@ class _Peers:
         self._sampler = sampler
         self._schedule = sampler.schedule
         self._stopwatch = loop.stopwatch
+        self._device = loop.device
         self._group = new_group()
         self._parcel = Parcel(self.world)
         self._parts: list[tuple[int, Sequence[int]]] = []  # of the allocation that rank 0 is sending
@@ -205,7 +250,7 @@ class _Peers:
 
     def weigh(self, terms: int | torch.Tensor) -> Callable[[], Weight]:
         """Give the weight of a forward whose loss averages over `terms`; the sum over all ranks is on its way."""
-        mine = torch.as_tensor(terms).detach().to(torch.float64)
+        mine = torch.as_tensor(terms).detach().to(self._device, torch.float64)
         total = mine.clone()
         work = dist.all_reduce(total, group=self._count_group, async_op=True)
         assert work is not None
@@ -214,7 +259,7 @@ class _Peers:
             begun = time.perf_counter()
             work.wait()
             self._stopwatch.blocked(time.perf_counter() - begun)
-            return self.world * mine / total
+            return self.world * mine / total.clamp(min=_TINY)  # no rank has terms: the weight is 0, not 0 / 0
 
         return weight
 
@@ -266,7 +311,7 @@ class _Peers:
             "count": "not given" if loop.count is None else "given",
         }
         core = os.environ.get("EVENSTEP_ADDR") or None
-        mine = _Introduction(settings, _unmeasurable(loop.model, loop.replicas), core, node, device, memory_bytes)
+        mine = _Introduction(settings, _unmeasurable(loop), core, node, device, memory_bytes)
         everyone: list[_Introduction] = [mine] * self.world
         dist.all_gather_object(everyone, mine, group=self._group)
         for rank, other in enumerate(everyone):
@@ -282,8 +327,8 @@ class _Peers:
         from evenstep.torch.core import Core
         from evenstep.v1 import balancer_pb2 as wire
 
-        # Fewer than two rows break batch statistics and recompile a compiled model.
-        least = 2 if self._sampler.global_batch_size >= 2 * self.world else 1
+        # Fewer than two rows break batch statistics and recompile a compiled model. The user's sizes may be so, though.
+        least = 2 if min(self._sent) >= 2 else 1
         job = os.environ.get("EVENSTEP_JOB") or f"job-{uuid.uuid4().hex}"
         opening = wire.Open(
             job=f"{job}/{next(_jobs)}",
@@ -303,28 +348,40 @@ class _Peers:
         return Core(introductions[0].core or "", opening, lambda: self._sent)
 
 
+def _queue_callback(callback: Callable[[], None]) -> None:
+    """Have `callback` run after the backward under way, behind those that were queued before."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
 def _obstacle(introductions: Sequence[_Introduction]) -> str | None:
     """Say why batch sizes stay as they are, if they do."""
-    if introductions[0].core is None:
+    core = introductions[0].core
+    if core is None:
         return (
             "no core. Start with torchrun --rdzv-backend=evenstep (torchrun's --standalone overwrites the backend), "
             "or name a core in EVENSTEP_ADDR"
         )
+    # gRPC would take anything else for a host, and speak to it in the clear.
+    if not core.startswith("unix:/"):
+        return f"EVENSTEP_ADDR: {core!r} is not valid; give unix:/PATH (tcp: is not supported yet)"
     for rank, who in enumerate(introductions):
         if who.obstacle is not None:
             return f"rank {rank}: {who.obstacle}"
     return None
 
 
-def _unmeasurable(model: nn.Module, replicas: Sequence[DistributedDataParallel]) -> str | None:
+def _unmeasurable(loop: _Loop) -> str | None:
     """Say why the compute time of a rank cannot be told from its wait for the others, if so."""
-    kinds = {base.__name__ for module in model.modules() for base in type(module).__mro__}
+    kinds = {base.__name__ for module in loop.model.modules() for base in type(module).__mro__}
     if kinds & {"FSDPModule", "FullyShardedDataParallel"}:
         return "the model is sharded by FSDP, whose forward and backward wait for the other ranks"
     if "SyncBatchNorm" in kinds:
         return "SyncBatchNorm waits for the other ranks inside forward and backward"
-    if len(replicas) != 1:
-        return f"the model holds {len(replicas)} DistributedDataParallel modules instead of one"
+    if len(loop.replicas) != 1:
+        return f"the model holds {len(loop.replicas)} DistributedDataParallel modules instead of one"
+    # The wait for the other ranks' counts would be on the device, between the stopwatch's events.
+    if loop.count is not None and loop.device.type == "cuda":
+        return "with count= on CUDA, compute cannot be told from the wait for the other ranks' counts"
     return None
 
 

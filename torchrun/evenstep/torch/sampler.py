@@ -7,6 +7,7 @@ epoch whatever the sizes did, and a position in the epoch is one number, the sam
 
 import logging
 import os
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
     def set_epoch(self, epoch: int) -> None:
         """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler."""
         if not isinstance(epoch, int) or not 0 <= epoch < 2**63 - self.seed:
-            raise ValueError(f"epoch: {epoch!r} is not a whole number >= 0")
+            raise ValueError(f"epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
         if epoch != self.epoch:
             self.epoch, self._resume_at, self._position = epoch, 0, 0
         elif self._loaded:
@@ -131,8 +132,8 @@ class BalancedBatchSampler(Sampler[list[int]]):
             if state.get(field) != mine:
                 raise ValueError(f"state.{field}: {state.get(field)!r} is not the sampler's {mine!r}; give the same")
         epoch, position = state.get("epoch"), state.get("position")
-        if not isinstance(epoch, int) or epoch < 0:
-            raise ValueError(f"state.epoch: {epoch!r} is not a whole number >= 0")
+        if not isinstance(epoch, int) or not 0 <= epoch < 2**63 - self.seed:
+            raise ValueError(f"state.epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
         if not isinstance(position, int) or not 0 <= position <= self.dataset_size:
             raise ValueError(f"state.position: {position!r} is not a whole number from 0 to {self.dataset_size}")
         self.epoch = epoch
@@ -261,7 +262,8 @@ def _first_sizes(total: int, world: int) -> tuple[int, ...]:
     text = os.environ.get("EVENSTEP_BATCH_SIZES")
     if text is None or world == 1:
         return equal(total, world)
-    sizes = tuple(int(size) if size.isascii() and size.isdigit() else 0 for size in text.split(","))
+    # int() refuses thousands of digits, and takes more than digits.
+    sizes = tuple(int(size) if re.fullmatch("[0-9]{1,18}", size) else 0 for size in text.split(","))
     if len(sizes) == world and sum(sizes) == total and min(sizes) > 0:
         return sizes
     _log.warning(

@@ -63,11 +63,15 @@ class Stopwatch:
         self._released: object | None = None
         self._before: tuple[object, object] | None = None
         self._started: object | None = None
+        self._ended: object | None = None
         self._blocked = 0.0
         self._pending: deque[tuple[float, float, list[tuple[object, object]]]] = deque(maxlen=self._PENDING)
 
     def blocked(self, seconds: float) -> None:
-        """Take out host seconds that were spent waiting for other ranks since the last barrier."""
+        """Take out host seconds that were spent waiting for other ranks since the last barrier.
+
+        On CUDA too: while the host waits before the forward, the device is idle between two events.
+        """
         self._blocked += seconds
 
     def forward(self) -> None:
@@ -80,12 +84,15 @@ class Stopwatch:
         if self._started is None:
             self._started = self._clock.mark()
 
-    def last_gradient(self, samples: float) -> None:
-        """Mark the end of the second span, of a step over `samples` samples."""
-        if self._started is not None and self._before is not None:
-            spans = [self._before, (self._started, self._clock.mark())]
-            self._pending.append((samples, self._blocked, spans))
-        self._before = self._started = self._released = None
+    def last_gradient(self) -> None:
+        """Mark the end of the second span: gradients are there. Of several calls in a step the last counts."""
+        self._ended = self._clock.mark()
+
+    def finish(self, samples: float) -> None:
+        """Note the spans of a step over `samples` samples."""
+        if self._before is not None and self._started is not None and self._ended is not None:
+            self._pending.append((samples, self._blocked, [self._before, (self._started, self._ended)]))
+        self._before = self._started = self._ended = self._released = None
 
     def released(self) -> None:
         """Mark the release of the barrier: the backward is over, gradients reduced."""

@@ -28,8 +28,14 @@ class _Weighted(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        weight = ctx.weight()
-        return (grads[0] if isinstance(weight, float) and weight == 1.0 else grads[0] * weight), None
+        grad, weight = grads[0], ctx.weight()
+        # What counts for nothing adds nothing, be it the gradient of a mean over no terms, which is not a number.
+        if isinstance(weight, torch.Tensor):
+            weight = weight.to(grad.device)
+            return (grad * weight).masked_fill(weight == 0, 0), None
+        if weight == 0:
+            return torch.zeros_like(grad), None
+        return (grad if weight == 1 else grad * weight), None
 
 
 def weighted(outputs: Any, weight: Callable[[], Weight]) -> Any:

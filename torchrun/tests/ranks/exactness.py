@@ -50,14 +50,13 @@ def loss_of(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(logits, y)
 
 
-def drop_some(samples: list[Any]) -> Any:
-    """A collate that drops the rows of label 3, and never all of them."""
-    kept = [sample for sample in samples if sample[1] != 3]
-    return default_collate(kept or samples)
+def double_some(samples: list[Any]) -> Any:
+    """A collate that gives the rows of label 3 twice."""
+    return default_collate([sample for sample in samples for _ in range(1 + (sample[1] == 3))])
 
 
-def kept(order: torch.Tensor) -> torch.Tensor:
-    return order[LABELS[order] != 3]
+def doubled(order: torch.Tensor) -> torch.Tensor:
+    return order.repeat_interleave(1 + (LABELS[order] == 3).long())
 
 
 def steps_of(epoch: int) -> Iterator[torch.Tensor]:
@@ -99,7 +98,7 @@ def compare(
             seen.add(len(x))
             with contextlib.nullcontext() if last else model.no_sync():
                 (loss_of(model, x, y) / window).backward()
-            whole = kept(steps[index]) if collate else steps[index]
+            whole = doubled(steps[index]) if collate else steps[index]
             (loss_of(reference, FEATURES[whole], LABELS[whole]) / window).backward()
             if last:
                 for optimizer in (ours, theirs):
@@ -119,6 +118,10 @@ def by_hand(x: torch.Tensor) -> int:
     return len(x)
 
 
+def as_tensor(x: torch.Tensor) -> torch.Tensor:
+    return x.new_ones(len(x)).sum()
+
+
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"wrap": DistributedDataParallel},
     "loader_workers": {"wrap": DistributedDataParallel, "workers": 2},
@@ -128,8 +131,9 @@ CASES: dict[str, dict[str, Any]] = {
     "compiled": {"wrap": lambda m: DistributedDataParallel(torch.compile(m, backend="eager"))},
     "compiled_outside": {"wrap": lambda m: torch.compile(DistributedDataParallel(m), backend="eager")},
     "no_sync": {"wrap": DistributedDataParallel, "window": 3},
-    "count": {"wrap": DistributedDataParallel, "collate": drop_some, "count": by_hand},
-    "count_no_sync": {"wrap": DistributedDataParallel, "collate": drop_some, "count": by_hand, "window": 3},
+    "count": {"wrap": DistributedDataParallel, "collate": double_some, "count": by_hand},
+    "count_no_sync": {"wrap": DistributedDataParallel, "collate": double_some, "count": by_hand, "window": 3},
+    "count_tensor": {"wrap": DistributedDataParallel, "collate": double_some, "count": as_tensor},
     "fp16_hook": {"wrap": hooked},
 }
 

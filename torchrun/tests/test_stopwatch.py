@@ -1,0 +1,99 @@
+"""The arithmetic of the stopwatch, on a clock that is set by hand."""
+
+from typing import cast
+
+from evenstep.torch.stopwatch import Stopwatch
+
+
+class Clock:
+    """Seconds as floats. Marks later than `reached` are still to come, as events of a device are."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.reached = float("inf")
+
+    def mark(self) -> float:
+        return self.now
+
+    def seconds(self, start: object, end: object) -> float | None:
+        return cast(float, end) - cast(float, start) if cast(float, end) <= self.reached else None
+
+
+def step(watch: Stopwatch, clock: Clock, before: float, inside: float) -> None:
+    """A step of `before` and `inside` seconds of compute, and 100 seconds of waits that are not."""
+    clock.now += before
+    watch.forward()
+    clock.now += 50  # DDP broadcasts buffers
+    watch.inner_forward()
+    clock.now += inside
+    watch.last_gradient()
+    clock.now += 50  # the others
+    watch.finish(8)
+    watch.released()
+
+
+def test_compute_is_what_lies_before_the_forward_and_up_to_the_last_gradient() -> None:
+    clock = Clock()
+    watch = Stopwatch(clock)
+    step(watch, clock, 1, 2)
+    assert watch.read() == (0, 0), "when the first step's work began is not known"
+    step(watch, clock, 1, 2)
+    assert watch.read() == (8, 3)
+    assert watch.read() == (0, 0)
+    step(watch, clock, 1, 2)
+    step(watch, clock, 3, 4)
+    assert watch.read() == (8, 5)
+
+
+def test_host_seconds_blocked_since_the_last_barrier_are_taken_out() -> None:
+    clock = Clock()
+    watch = Stopwatch(clock)
+    step(watch, clock, 1, 2)
+    watch.blocked(0.25)
+    watch.blocked(0.5)
+    step(watch, clock, 1, 2)
+    assert watch.read() == (8, 2.25)
+    step(watch, clock, 1, 2)
+    assert watch.read() == (8, 3)
+    watch.blocked(7)
+    step(watch, clock, 1, 2)
+    assert watch.read() == (8, 0)
+
+
+def test_the_first_of_several_forwards_and_the_last_of_several_gradients_count() -> None:
+    clock = Clock()
+    watch = Stopwatch(clock)
+    watch.released()
+    for _ in range(2):
+        clock.now += 1
+        watch.forward()
+        watch.inner_forward()
+    for _ in range(2):
+        clock.now += 1
+        watch.last_gradient()
+    watch.finish(8)
+    assert watch.read() == (8, 4)
+
+
+def test_a_mark_that_the_device_has_not_reached_is_waited_for_by_nobody() -> None:
+    clock = Clock()
+    watch = Stopwatch(clock)
+    step(watch, clock, 1, 2)
+    step(watch, clock, 1, 2)
+    clock.reached = clock.now
+    step(watch, clock, 1, 4)
+    assert watch.read() == (8, 3)
+    assert watch.read() == (0, 0)
+    clock.reached = clock.now
+    assert watch.read() == (8, 5)
+
+
+def test_a_step_without_a_last_gradient_is_not_measured() -> None:
+    clock = Clock()
+    watch = Stopwatch(clock)
+    watch.released()
+    watch.forward()
+    watch.inner_forward()
+    watch.finish(8)
+    watch.released()
+    assert watch.read() == (0, 0)
