@@ -112,7 +112,7 @@ class _Loop:
         self._weight = None
         if not torch.is_grad_enabled():
             return
-        ticket = self.sampler.take() if module.training else None
+        ticket = self.sampler.take()
         if ticket is None:
             if self._peers is not None:
                 self._weight = self._begin_backward_of_no_batch
@@ -144,7 +144,13 @@ class _Loop:
 
     def _after_forward(self, module: nn.Module, args: tuple[Any, ...], outputs: Any) -> Any:
         weight, self._weight = self._weight, None
-        return outputs if weight is None else weighted(outputs, weight)
+        if weight is None:
+            return outputs
+        outputs, found = weighted(outputs, weight)
+        if found == 0:
+            kind = type(outputs).__name__
+            self._tell_once(f"the model returned a {kind} without a tensor to differentiate, so nothing is weighted")
+        return outputs
 
     def _begin_backward(self, weight: Callable[[], Weight]) -> Weight:
         if not self._ending:
@@ -203,7 +209,7 @@ class _Loop:
     def _tell_once(self, fault: str) -> None:
         if fault not in self._told:
             self._told.add(fault)
-            supported = "train each batch with forwards in training mode and one backward"
+            supported = "train each batch with forwards and one backward through their outputs"
             _log.warning("evenstep: rank %d: %s; %s", self.sampler.rank, fault, supported)
 
 
@@ -307,6 +313,7 @@ class _Peers:
             "drop_last": sampler.drop_last,
             "dataset size": sampler.dataset_size,
             "epoch": sampler.epoch,
+            "position in the epoch": ticket.position if (ticket := sampler.take()) is not None else 0,
             "EVENSTEP_BATCH_SIZES": self._sent,
             "count": "not given" if loop.count is None else "given",
         }
