@@ -2,26 +2,35 @@
 
 import statistics
 
+import pytest
+
 from launch import run
-from ranks.waiting import delayed
+from ranks.waiting import late
 from scripted_core import ScriptedCore
 
-STEPS, DELAY = 120, 0.150
+STEPS, DELAY = 150, 0.150
 SETTLED = 5  # the first steps allocate, and rebuild DDP's buckets
+Times = dict[tuple[int | None, int], list[float]]
 
 
-def test_another_ranks_delay_in_backward_is_not_in_the_compute_time() -> None:
+@pytest.fixture(scope="module")
+def times() -> Times:
+    """Give the compute seconds by (the rank that was late, the rank that was measured)."""
     with ScriptedCore(lambda opening, report: None) as core:
         run("waiting.py", str(STEPS), str(DELAY), EVENSTEP_ADDR=core.address)
-    by_mode: dict[bool, list[float]] = {True: [], False: []}
-    own: dict[bool, list[float]] = {True: [], False: []}
+    found: Times = {(slow, rank): [] for slow in (None, 0, 1) for rank in range(2)}
     for report in core.reports[SETTLED:]:
-        assert len(report.workers) == 2
-        by_mode[delayed(report.step)].append(report.workers[0].compute_seconds)
-        own[delayed(report.step)].append(report.workers[1].compute_seconds)
-    assert min(len(times) for times in by_mode.values()) >= 30
-    rise = statistics.median(by_mode[True]) - statistics.median(by_mode[False])
-    print(f"rank 0: {statistics.median(by_mode[False]):.4f} s, {rise:+.4f} s while rank 1 is {DELAY} s late")
+        for rank, worker in enumerate(report.workers):
+            found[late(report.step), rank].append(worker.compute_seconds)
+    assert min(len(seconds) for seconds in found.values()) >= 30
+    return found
+
+
+@pytest.mark.parametrize(("slow", "where"), [(1, "backward"), (0, "input")])
+def test_a_delay_is_in_the_compute_time_of_the_rank_that_is_late_alone(times: Times, slow: int, where: str) -> None:
+    undisturbed, own, other = times[None, 1 - slow], times[slow, slow], times[slow, 1 - slow]
+    rise = statistics.median(other) - statistics.median(undisturbed)
+    print(f"rank {1 - slow}: {statistics.median(undisturbed):.4f} s, {rise:+.4f} s while the other is late in {where}")
     assert abs(rise) < 0.2 * DELAY
-    # The sleep itself is rank 1's own time, as a slow device's would be.
-    assert statistics.median(own[True]) - statistics.median(own[False]) > 0.8 * DELAY
+    # The sleep itself is the late rank's own time, as a slow device's would be.
+    assert statistics.median(own) - statistics.median(times[None, slow]) > 0.8 * DELAY

@@ -1,6 +1,8 @@
-"""Trains while rank 1 sleeps inside the backward of some steps, so that rank 0 waits for it.
+"""Trains while one rank sleeps in some steps, so that the other waits for it.
 
-Usage: waiting.py STEPS DELAY_SECONDS. Which steps are delayed: `delayed`. Each rank runs on a core of its own.
+Usage: waiting.py STEPS DELAY_SECONDS. `late` says which rank is late: rank 1 sleeps inside its backward, and rank 0
+before its forward, so that rank 1 waits in DistributedDataParallel's broadcast of rank 0's buffers. Each rank runs on a
+core of its own.
 """
 
 import os
@@ -19,16 +21,17 @@ import evenstep.torch as evenstep
 ROWS, WIDTH = 64, 512
 
 
-def delayed(step: int) -> bool:
-    """About every second step, by a chance that depends on the step alone."""
-    return random.Random(step).random() < 0.5
+def late(step: int) -> int | None:
+    """The rank that is late, by a chance that depends on the step alone."""
+    return random.Random(step).choice([None, 0, 1])
 
 
 class Sleeper(nn.Module):
-    """The identity; its backward sleeps."""
+    """The identity; its backward sleeps. It has a buffer, as BatchNorm does."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.register_buffer("seen", torch.zeros(1))
         self.seconds = 0.0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -51,7 +54,9 @@ def main() -> None:
     model = evenstep.balance(DistributedDataParallel(net, bucket_cap_mb=2), sampler)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step, (x,) in enumerate(DataLoader(data, batch_sampler=sampler)):
-        sleeper.seconds = delay if dist.get_rank() == 1 and delayed(step) else 0.0
+        sleeper.seconds = delay if dist.get_rank() == late(step) == 1 else 0.0
+        if dist.get_rank() == late(step) == 0:
+            time.sleep(delay)
         optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
