@@ -25,6 +25,7 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.torch.exchange import Exchange, Parcel, Row, new_group
+from evenstep.torch.inputs import DrivingInputs
 from evenstep.torch.sampler import BalancedBatchSampler, Ticket
 from evenstep.torch.schedule import Learned
 from evenstep.torch.stopwatch import CudaClock, HostClock, Stopwatch
@@ -236,6 +237,7 @@ class _Peers:
         self._schedule = sampler.schedule
         self._stopwatch = loop.stopwatch
         self._device = loop.device
+        self._inputs = DrivingInputs()
         self._group = new_group()
         self._parcel = Parcel(self.world)
         self._parts: list[tuple[int, Sequence[int]]] = []  # of the allocation that rank 0 is sending
@@ -275,7 +277,8 @@ class _Peers:
             return
         part, sizes = self._next_part()
         samples, seconds = self._stopwatch.read()
-        exchange = Exchange(self._group, Row(self._schedule.depth, samples, seconds), part, sizes)
+        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read())
+        exchange = Exchange(self._group, row, part, sizes)
         if self._core is not None:
             self._unreported.append((step, exchange))
 
