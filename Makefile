@@ -16,6 +16,7 @@ demo: build .venv/.ready ## train on this machine with uneven workers and show w
 .PHONY: test
 test: build .venv/.ready ## run all tests
 	@tools/need gcc command -v gcc
+	@tools/need libc6-dev gcc -E -include stdlib.h -x c /dev/null
 	CGO_ENABLED=1 go test -race ./...
 	cd torchrun && ../.venv/bin/python -m pytest
 
@@ -42,6 +43,10 @@ wheel: build .venv/.ready ## build the Python package with the binary inside, in
 bench: build .venv/.ready ## run the benchmarks; each names its target
 	go test -run '^$$' -bench . -benchmem ./...
 	.venv/bin/python torchrun/bench/overhead.py
+
+.PHONY: evidence
+evidence: ## measure the policies on the public traces in EVENSTEP_DATA and check what they must reach
+	@go build -o build/evidence ./core/simulate/evidence && build/evidence
 
 # One environment for the demo, the tests and the checks. It is lent every site-packages of a $(PYTHON) that has torch:
 # venv's own --system-site-packages would lend those of the base interpreter only, where $(PYTHON) is itself a venv's.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"reflect"
 	"strconv"
@@ -39,7 +38,16 @@ func readInput(args []string, stdin io.Reader, into any) error {
 	case len(strings.TrimSpace(string(data))) == 0:
 		return errors.New("input is empty; give one JSON object")
 	}
-	return describe(json.Unmarshal(data, into, json.RejectUnknownMembers(true)))
+	return describe(json.Unmarshal(data, into, json.RejectUnknownMembers(true),
+		json.WithUnmarshalers(json.UnmarshalFromFunc(refuseNull))))
+}
+
+// refuseNull stands before the decoding of every value.
+func refuseNull(d *jsontext.Decoder, _ any) error {
+	if d.PeekKind() == 'n' {
+		return errors.New("null; give a value or leave it out")
+	}
+	return errors.ErrUnsupported // decode it as ever
 }
 
 // describe turns the decoder's error into one line that starts with the field's path.
@@ -52,7 +60,9 @@ func describe(err error) error {
 	case errors.As(err, &syntactic):
 		return at(syntactic.JSONPointer, fmt.Errorf("not JSON at byte %d: %w", syntactic.ByteOffset, syntactic.Err))
 	case errors.As(err, &semantic) && errors.Is(err, json.ErrUnknownName):
-		return at(semantic.JSONPointer, errors.New("unknown field"))
+		// Its name may be a number; the names above it are known ones, which are not.
+		name := semantic.JSONPointer.LastToken()
+		return fmt.Errorf("%s: unknown field", member(path(semantic.JSONPointer.Parent()), name))
 	case errors.As(err, &semantic) && semantic.Err != nil:
 		return at(semantic.JSONPointer, semantic.Err)
 	case errors.As(err, &semantic):
@@ -70,30 +80,32 @@ func at(pointer jsontext.Pointer, err error) error {
 
 // path writes a JSON pointer as users write it: /workers/1/curve is workers[1].curve.
 func path(pointer jsontext.Pointer) string {
-	var b strings.Builder
+	path := ""
 	for token := range pointer.Tokens() {
 		if _, err := strconv.ParseUint(token, 10, 64); err == nil {
-			fmt.Fprintf(&b, "[%s]", token)
-			continue
+			path += "[" + token + "]"
+		} else {
+			path = member(path, token)
 		}
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(token)
 	}
-	return b.String()
+	return path
 }
 
-// given is a field that may be left out but not be null.
+// member is the path of a member of the object at the path.
+func member(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// given is a field that may be left out.
 type given[T any] struct {
 	set   bool
 	value T
 }
 
 func (g *given[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	if d.PeekKind() == 'n' {
-		return errors.New("null; give a value or leave it out")
-	}
 	g.set = true
 	return json.UnmarshalDecode(d, &g.value)
 }
@@ -109,52 +121,78 @@ func (g given[T]) or(absent T) T {
 // whole is a whole number of at most 2^53 either way, however it is written: 1000, 1e3.
 type whole int
 
-func (w *whole) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	text, err := number(d)
-	if err != nil {
-		return err
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		x, _ := strconv.ParseFloat(text, 64)
-		if x != math.Trunc(x) {
-			return fmt.Errorf("%s is not a whole number", text)
-		}
-		n = int64(max(-2*maxWhole, min(x, 2*maxWhole)))
-	}
-	if n > maxWhole || n < -maxWhole {
-		return fmt.Errorf("%s is beyond 2^53", text)
-	}
-	*w = whole(n)
-	return nil
+func (w *whole) UnmarshalJSONFrom(d *jsontext.Decoder) (err error) {
+	*w, err = read(d, literal.whole)
+	return err
 }
 
 // amount is a finite number of at least 0.
 type amount float64
 
-func (a *amount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	text, err := number(d)
+func (a *amount) UnmarshalJSONFrom(d *jsontext.Decoder) (err error) {
+	*a, err = read(d, literal.amount)
+	return err
+}
+
+// literal is a JSON number as it is written.
+type literal string
+
+func (l *literal) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	value, err := d.ReadValue()
 	if err != nil {
 		return err
 	}
-	x, err := strconv.ParseFloat(text, 64)
-	if err != nil || x < 0 {
-		return fmt.Errorf("%s is not a finite number >= 0", text)
+	if value.Kind() != '0' {
+		return fmt.Errorf("%s is not a number", kind(value.Kind()))
 	}
-	*a = amount(x)
+	*l = literal(value)
 	return nil
 }
 
-// number reads one JSON number as text.
-func number(d *jsontext.Decoder) (string, error) {
-	value, err := d.ReadValue()
-	if err != nil {
-		return "", err
+// read reads a number as what it is to be.
+func read[T any](d *jsontext.Decoder, as func(literal) (T, error)) (T, error) {
+	var text literal
+	if err := text.UnmarshalJSONFrom(d); err != nil {
+		var none T
+		return none, err
 	}
-	if value.Kind() != '0' {
-		return "", fmt.Errorf("%s is not a number", kind(value.Kind()))
+	return as(text)
+}
+
+func (l literal) amount() (amount, error) {
+	x, err := strconv.ParseFloat(string(l), 64)
+	if err != nil || x < 0 {
+		return 0, fmt.Errorf("%s is not a finite number >= 0", l)
 	}
-	return string(value), nil
+	return amount(x), nil
+}
+
+// whole moves the point in the text: a float would round, and a big number would take what its exponent says.
+func (l literal) whole() (whole, error) {
+	text, negative := strings.CutPrefix(strings.ToLower(string(l)), "-")
+	mantissa, exponent, _ := strings.Cut(text, "e")
+	before, after, _ := strings.Cut(mantissa, ".")
+	zeros, _ := strconv.ParseInt(exponent, 10, 32) // the closest there is, where it does not fit
+	zeros -= int64(len(after))
+	digits := strings.TrimLeft(before+after, "0")
+	significant := strings.TrimRight(digits, "0")
+	zeros += int64(len(digits) - len(significant))
+	switch {
+	case significant == "":
+		return 0, nil
+	case zeros < 0:
+		return 0, fmt.Errorf("%s is not a whole number", l)
+	case int64(len(significant))+zeros > 16:
+		return 0, fmt.Errorf("%s is beyond 2^53", l)
+	}
+	n, err := strconv.ParseInt(significant+strings.Repeat("0", int(zeros)), 10, 64)
+	if err != nil || n > maxWhole {
+		return 0, fmt.Errorf("%s is beyond 2^53", l)
+	}
+	if negative {
+		n = -n
+	}
+	return whole(n), nil
 }
 
 // wanted is the kind of JSON value that fills the Go type.

@@ -141,7 +141,8 @@ func clearPath(path string) error {
 	return unreachable(fmt.Errorf("--listen: %s is in use%s", path, byProcess(socketHolder(c.(*net.UnixConn)))))
 }
 
-// lockFolder keeps other evensteps from making and removing sockets in the folder until unlock.
+// lockFolder keeps other evensteps from making and removing sockets in the folder until unlock. In a folder that others
+// can read, so can they: whoever keeps it locked for longer than maxLockWait is not waited for.
 func lockFolder(ctx context.Context, folder string) (unlock func(), err error) {
 	f, err := os.Open(folder)
 	if err != nil {
@@ -161,7 +162,8 @@ func lockFolder(ctx context.Context, folder string) (unlock func(), err error) {
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
 			return nil, badInput(fmt.Errorf("--listen: locking %s: %w; give a path on a local disk", folder, err))
 		case time.Now().After(deadline):
-			return nil, unreachable(fmt.Errorf("--listen: another process keeps %s locked", folder))
+			return nil, unreachable(fmt.Errorf("--listen: another process keeps %s locked; give a path in a folder of yours",
+				folder))
 		}
 		select {
 		case <-ctx.Done():

@@ -47,17 +47,49 @@ Results go to stdout, messages to stderr. Exit codes: 0 done, 1 our own failure,
 infeasible, 4 peer unreachable, refused or resource held by another, 128+n killed by signal n.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return badInput(fmt.Errorf("unknown command %q; evenstep --help lists them", args[0]))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	needsCommand(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput(err) })
-	root.AddCommand(newSizeCommand(), newServeCommand(), newVersionCommand())
+	root.AddCommand(newSizeCommand(), newSimulateCommand(), newServeCommand(), newVersionCommand())
+	tightenDefaults(root)
 	return root
+}
+
+// needsCommand makes a command that only groups others show its help, and refuse a word that is none of them.
+func needsCommand(group *cobra.Command) {
+	group.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return badInput(fmt.Errorf("unknown command %q; %s --help lists them", args[0], group.CommandPath()))
+		}
+		return nil
+	}
+	group.RunE = func(*cobra.Command, []string) error { return group.Help() }
+}
+
+// tightenDefaults makes the commands that cobra adds refuse what they do not know; of themselves they exit 0.
+func tightenDefaults(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				found, rest, err := root.Find(args)
+				switch {
+				case err != nil:
+					return badInput(err)
+				case len(rest) > 0:
+					return badInput(fmt.Errorf("unknown command %q; %s --help lists them", rest[0], found.CommandPath()))
+				}
+				return nil
+			}
+		case "completion":
+			needsCommand(c)
+			for _, shell := range c.Commands() {
+				shell.Args = arguments(shell.Args)
+			}
+		}
+	}
 }
 
 // arguments makes a refusal of the positional arguments a bad input.

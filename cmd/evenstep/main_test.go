@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"refuses": refuses,
 			"large":   large,
+			"refused": refused,
 		},
 	})
 }
@@ -42,9 +44,31 @@ func refuses(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
+// refused runs simulate steps and wants an exit code and one line on stderr: refused CODE MESSAGE ARGUMENTS...
+func refused(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec("evenstep", append([]string{"simulate", "steps"}, args[2:]...)...)
+	got := strings.TrimSuffix(ts.ReadFile("stderr"), "\n")
+	if err == nil || err.Error() != "exit status "+args[0] || got != "evenstep simulate steps: "+args[1] {
+		ts.Fatalf("got  %v: %s\nwant %s: %s", err, got, args[0], args[1])
+	}
+	if out := ts.ReadFile("stdout"); out != "" {
+		ts.Fatalf("wrote %s", out)
+	}
+}
+
 // large writes a file of one byte more than size accepts.
 func large(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), make([]byte, maxInputBytes+1), 0o600))
+}
+
+func TestTheVersionIsThatOfThePythonPackage(t *testing.T) {
+	init, err := os.ReadFile("../../torchrun/evenstep/__init__.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("\n__version__ = %q\n", version); !strings.Contains(string(init), want) {
+		t.Errorf("not %s in torchrun/evenstep/__init__.py", strings.TrimSpace(want))
+	}
 }
 
 func TestOneLine(t *testing.T) {

@@ -17,12 +17,12 @@ type problemInput struct {
 }
 
 type workerInput struct {
-	ID                 given[string]     `json:"id"`
-	Min                given[whole]      `json:"min"`
-	Max                given[whole]      `json:"max"`
-	Curve              given[curveInput] `json:"curve"`
-	Points             given[[][]amount] `json:"points"` // pairs of samples and seconds
-	CommunicateSeconds given[amount]     `json:"communicate_seconds"`
+	ID                 given[string]      `json:"id"`
+	Min                given[whole]       `json:"min"`
+	Max                given[whole]       `json:"max"`
+	Curve              given[curveInput]  `json:"curve"`
+	Points             given[[][]literal] `json:"points"` // pairs of samples and seconds
+	CommunicateSeconds given[amount]      `json:"communicate_seconds"`
 }
 
 type curveInput struct {
@@ -64,9 +64,6 @@ func (in *problemInput) problem() (sizing.Problem, error) {
 func (w *workerInput) worker(p sizing.Problem) (out sizing.Worker, err error) {
 	out.Min = int(w.Min.or(whole(p.Quantum)))
 	out.Max = int(w.Max.or(whole(p.GlobalBatch)))
-	if !w.Max.set && out.Min > out.Max {
-		out.Max = out.Min + p.Quantum // infeasible, but not for a maximum that nobody gave
-	}
 	out.CommunicateSeconds = float64(w.CommunicateSeconds.value)
 	field := "curve.seconds_per_sample"
 	switch {
@@ -97,17 +94,21 @@ func (c *curveInput) curve() (speed.Affine, error) {
 	}, nil
 }
 
-func points(pairs [][]amount) (speed.Points, error) {
+func points(pairs [][]literal) (speed.Points, error) {
 	at := make([]speed.Point, len(pairs))
 	for i, pair := range pairs {
 		if len(pair) != 2 {
 			return speed.Points{}, fmt.Errorf("points[%d]: %d numbers; give [samples, seconds]", i, len(pair))
 		}
-		n := float64(pair[0])
-		if n != math.Trunc(n) || n > maxWhole {
-			return speed.Points{}, fmt.Errorf("points[%d][0]: %v is not a whole number up to 2^53", i, n)
+		samples, err := pair[0].whole()
+		if err != nil {
+			return speed.Points{}, fmt.Errorf("points[%d][0]: %w", i, err)
 		}
-		at[i] = speed.Point{Samples: int(n), Seconds: float64(pair[1])}
+		seconds, err := pair[1].amount()
+		if err != nil {
+			return speed.Points{}, fmt.Errorf("points[%d][1]: %w", i, err)
+		}
+		at[i] = speed.Point{Samples: int(samples), Seconds: float64(seconds)}
 	}
 	return speed.NewPoints(at)
 }

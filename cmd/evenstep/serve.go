@@ -90,10 +90,15 @@ func untilTold(private bool) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// policies are those that a job may ask for.
-var policies = service.Policies{
-	"auto":  func(p sizing.Problem, start []int) (service.Policy, error) { return sizing.NewAuto(p, start) },
-	"equal": func(p sizing.Problem, start []int) (service.Policy, error) { return sizing.NewEqual(p, start) },
+// jobPolicies are those that a job may ask for.
+func jobPolicies() service.Policies {
+	policies := service.Policies{}
+	for _, k := range sizing.Kinds() {
+		if !k.Naive {
+			policies[k.Name] = func(p sizing.Problem, start []int) (service.Policy, error) { return k.New(p, start) }
+		}
+	}
+	return policies
 }
 
 // serve serves until ctx ends, which is success.
@@ -110,7 +115,7 @@ func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 		defer removeFolders(addresses)
 	}
 	log := hclog.New(&hclog.LoggerOptions{Name: "evenstep", Output: os.Stderr})
-	balancer := service.NewBalancer(version, policies, log)
+	balancer := service.NewBalancer(version, jobPolicies(), log)
 	servers := map[string]*service.Server{
 		"unix": service.NewServer(balancer, insecure.NewCredentials(), log),
 		"tcp":  service.NewServer(balancer, tcp, log),

@@ -13,17 +13,20 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -182,16 +185,24 @@ func TestServeOnAUnixSocketUntilSIGTERM(t *testing.T) {
 	mustBeGone(t, path)
 }
 
-func TestServeEndsThoughAClientSaysNothing(t *testing.T) {
+// startWithASilentClient starts a server that drains for a while when it is told to end: it waits for a client that
+// connected and says nothing.
+func startWithASilentClient(t *testing.T) (s *server, path string) {
+	t.Helper()
 	address, path, _ := socketIn(t)
-	s := start(t, "--listen", address)
+	s = start(t, "--listen", address)
 	s.listening()
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
 	mustBalance(t, address) // the connection before was accepted
+	return s, path
+}
+
+func TestServeEndsThoughAClientSaysNothing(t *testing.T) {
+	s, _ := startWithASilentClient(t)
 	began := time.Now()
 	s.signal(syscall.SIGINT)
 	s.exits(0)
@@ -201,15 +212,7 @@ func TestServeEndsThoughAClientSaysNothing(t *testing.T) {
 }
 
 func TestServeEndsAtOnceOnASecondSignal(t *testing.T) {
-	address, path, _ := socketIn(t)
-	s := start(t, "--listen", address)
-	s.listening()
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() // keeps the server draining for a while
-	mustBalance(t, address)
+	s, path := startWithASilentClient(t)
 	s.signal(syscall.SIGTERM)
 	for range 200 {
 		if _, err := os.Lstat(path); err != nil {
@@ -232,15 +235,15 @@ func TestServeReplacesTheSocketOfAKilledServer(t *testing.T) {
 }
 
 func TestServeSaysWhoHoldsItsAddress(t *testing.T) {
-	unix, _, _ := socketIn(t)
-	first := start(t, "--listen", unix, "--listen", "tcp:127.0.0.1:0", "--insecure")
+	socket, _, _ := socketIn(t)
+	first := start(t, "--listen", socket, "--listen", "tcp:127.0.0.1:0", "--insecure")
 	first.listening()
 	tcp := first.listening()
-	for _, address := range []string{unix, tcp} {
+	for _, address := range []string{socket, tcp} {
 		start(t, "--listen", address, "--insecure").exits(4, "evenstep serve: --listen: ", "is in use by process ",
 			fmt.Sprint(first.cmd.Process.Pid))
 	}
-	mustBalance(t, unix)
+	mustBalance(t, socket)
 }
 
 func TestOneOfManyServersGetsAStaleSocket(t *testing.T) {
@@ -270,6 +273,22 @@ func TestOneOfManyServersGetsAStaleSocket(t *testing.T) {
 		t.Fatalf("%d servers listen at one address", winners)
 	}
 	mustBalance(t, address)
+}
+
+func TestServeDoesNotWaitForWhoKeepsItsFolderLocked(t *testing.T) {
+	address, _, folder := socketIn(t)
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	start(t, "--listen", address).exits(4, "another process keeps "+folder+" locked")
 }
 
 func TestServeLeavesTheSocketOfAnother(t *testing.T) {
@@ -462,33 +481,62 @@ func (a *authority) client(t *testing.T, dir, name string, trusted *authority) *
 	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}
 }
 
-func TestServeOnTCPAsksForMutualTLS(t *testing.T) {
-	ours, theirs := t.TempDir(), t.TempDir()
-	a, b := newAuthority(t, ours), newAuthority(t, theirs)
-	cert, key := a.sign(t, ours, &x509.Certificate{
+// serve starts a server on TCP that trusts the authority, as its clients do, and returns where.
+func (a *authority) serve(t *testing.T, dir string) (target string) {
+	t.Helper()
+	cert, key := a.sign(t, dir, &x509.Certificate{
 		Subject: pkix.Name{CommonName: "server"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	s := start(t, "--listen", "tcp:127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--tls-ca", a.pem)
-	target := strings.TrimPrefix(s.listening(), "tcp:")
+	return strings.TrimPrefix(s.listening(), "tcp:")
+}
 
+// Two users whose jobs have the same id have two jobs; the same user, with another connection, has one.
+func TestUsersDoNotMeet(t *testing.T) {
+	dir := t.TempDir()
+	a := newAuthority(t, dir)
+	target := a.serve(t, dir)
+	as := func(name string) evenstepv1.Balancer_BalanceClient {
+		s, err := balance(t, target, credentials.NewTLS(a.client(t, dir, name, a)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	alice, bob := as("alice"), as("bob")
+	// In one job bob's stream had taken the place of alice's, and a step below an answered one would get no answer.
+	for _, c := range []struct {
+		who  evenstepv1.Balancer_BalanceClient
+		step uint64
+	}{{alice, 7}, {bob, 5}, {alice, 8}, {bob, 6}} {
+		report := &evenstepv1.StepReport{
+			Step: c.step, NextFreeStep: c.step + 1, Workers: []*evenstepv1.WorkerReport{{Rank: 0}, {Rank: 1}},
+		}
+		request := &evenstepv1.BalanceRequest{Message: &evenstepv1.BalanceRequest_Report{Report: report}}
+		if err := c.who.Send(request); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := c.who.Recv(); err != nil || r.GetAllocation().GetAnswersStep() != c.step {
+			t.Fatalf("got %v, %v, want the answer to step %d", r, err, c.step)
+		}
+	}
+	as("alice")
+	if _, err := alice.Recv(); status.Code(err) != codes.Aborted {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestServeOnTCPAsksForMutualTLS(t *testing.T) {
+	ours, theirs := t.TempDir(), t.TempDir()
+	a, b := newAuthority(t, ours), newAuthority(t, theirs)
+	target := a.serve(t, ours)
 	alice := a.client(t, ours, "alice", a)
-	stream, err := balance(t, target, credentials.NewTLS(alice))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := balance(t, target, credentials.NewTLS(a.client(t, ours, "bob", a))); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := balance(t, target, credentials.NewTLS(alice)); err != nil {
 		t.Fatal(err)
 	}
-	// It was the same user who took the job over, not bob, whose job of that id is another.
-	if _, err := stream.Recv(); status.Code(err) != codes.Aborted {
-		t.Fatalf("got %v", err)
-	}
 
-	_, err = balance(t, target, credentials.NewTLS(a.client(t, ours, "", a)))
+	_, err := balance(t, target, credentials.NewTLS(a.client(t, ours, "", a)))
 	if status.Code(err) != codes.Unauthenticated {
 		t.Fatalf("without a subject: got %v", err)
 	}
@@ -509,5 +557,13 @@ func TestServeOnTCPAsksForMutualTLS(t *testing.T) {
 				t.Fatalf("got %v", err)
 			}
 		})
+	}
+}
+
+// The proto and the rendezvous name the same.
+func TestJobPolicies(t *testing.T) {
+	want := []string{"auto", "equal", "lbbsp-cpu", "lbbsp-gpu-analytic", "lbbsp-gpu-tuning"}
+	if got := slices.Sorted(maps.Keys(jobPolicies())); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

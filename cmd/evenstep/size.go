@@ -27,7 +27,8 @@ on the line between them, the first before them and the last slope after them; a
 takes nothing for 0 samples, which only "min":0 allows. Limits count rounded to the quantum, min up and max down.
 Defaults: quantum 1, min = quantum, max = global_batch, the rest 0.
 
-Policy auto minimises the time of the slowest worker, exactly; equal deals evenly within the limits.`,
+Policy auto minimises the time of the slowest worker, exactly; equal deals evenly within the limits. lbbsp-cpu deals in
+proportion to the speeds at equal batch sizes; lbbsp-gpu-analytic is LB-BSP's solver for GPUs, as exact as auto.`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkPolicy(policy); err != nil {
@@ -52,37 +53,41 @@ Policy auto minimises the time of the slowest worker, exactly; equal deals evenl
 			return writeJSON(cmd.OutOrStdout(), out)
 		},
 	}
-	cmd.Flags().StringVar(&policy, "policy", "auto", "auto or equal")
+	cmd.Flags().StringVar(&policy, "policy", "auto", sizingPolicies)
 	return cmd
 }
 
+const sizingPolicies = "auto, equal, lbbsp-cpu or lbbsp-gpu-analytic"
+
 func checkPolicy(policy string) error {
 	switch policy {
-	case "auto", "equal":
+	case "auto", "equal", "lbbsp-cpu", "lbbsp-gpu-analytic":
 		return nil
-	case "lbbsp-cpu", "lbbsp-gpu-tuning":
-		return fmt.Errorf("--policy: %s learns from a job's steps and cannot size one instance; give auto or equal",
-			policy)
-	case "lbbsp-gpu-analytic":
-		return fmt.Errorf("--policy: %s is not there yet; give auto, which is exact for the same curves, or equal",
-			policy)
+	case "lbbsp-gpu-tuning":
+		return fmt.Errorf("--policy: %s learns from a job's steps and cannot size one instance; give %s", policy,
+			sizingPolicies)
 	}
-	return fmt.Errorf("--policy: unknown policy %q; give auto or equal", policy)
+	return fmt.Errorf("--policy: unknown policy %q; give %s", policy, sizingPolicies)
 }
 
-// size solves the problem by the policy, auto or equal, and by equal for comparison.
+// size solves the problem by the policy, and by equal for comparison.
 func size(p sizing.Problem, policy string, workers []workerInput) (sizeOutput, error) {
 	sizes, equal := make([]int, len(workers)), make([]int, len(workers))
 	if err := sizing.Equal(p, equal); err != nil {
 		return sizeOutput{}, err
 	}
-	out := sizeOutput{policy, byID{workers, equal}, p.StepSeconds(equal), byID{workers, equal}, p.StepSeconds(equal)}
-	if policy == "equal" {
-		return out, nil
-	}
+	out := sizeOutput{policy, byID{workers, sizes}, 0, byID{workers, equal}, p.StepSeconds(equal)}
 	var err error
-	out.BatchSizes = byID{workers, sizes}
-	out.StepSeconds, err = sizing.MinMax(p, sizes)
+	switch policy {
+	case "equal":
+		out.BatchSizes, out.StepSeconds = out.EqualBatchSizes, out.EqualStepSeconds
+	case "lbbsp-cpu":
+		out.StepSeconds, err = sizing.ProportionalSizes(p, sizes)
+	case "lbbsp-gpu-analytic":
+		out.StepSeconds, err = sizing.Analytic(p, sizes)
+	default:
+		out.StepSeconds, err = sizing.MinMax(p, sizes)
+	}
 	return out, err
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzSize: whatever the input, size answers with sizes that sum to the global batch or with an error, and does not hang.
+// Whatever the input, size answers with sizes that sum to the global batch or with an error, and does not hang.
 func FuzzSize(f *testing.F) {
 	f.Add([]byte(`{"global_batch":1024,"quantum":8,"workers":[
 		{"id":"a","min":8,"max":512,"communicate_seconds":0.003,

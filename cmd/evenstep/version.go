@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by releases: -ldflags "-X main.version=1.2.3".
-var version = "0.1.0"
+// version is that of the Python package too, which a test compares.
+const version = "0.1.0"
 
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{

@@ -27,9 +27,9 @@ const maxAllWorkers = 1 << 20
 
 // Policy decides the batch sizes of one job.
 type Policy interface {
-	// Step takes what the step cost each worker, in rank order, and returns the sizes from then on and whether they are
-	// others than before. Calls come one at a time, in the order of the steps.
-	Step(seen []speed.Observation) (d sizing.Decision, changed bool)
+	// Step takes what the step cost each worker, in rank order, and returns the sizes that hold from lag steps later on
+	// and whether they are others than before. Calls come one at a time, in the order of the steps.
+	Step(seen []speed.Observation, lag int) (d sizing.Decision, changed bool)
 }
 
 // Policies makes policies by the name that an Open asks for. start are the sizes in force, which satisfy the problem.
@@ -91,13 +91,12 @@ func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
 		return err
 	}
 	defer b.release(key, j)
-	st.answers <- &evenstepv1.BalanceResponse{Message: &evenstepv1.BalanceResponse_Opened{
-		Opened: &evenstepv1.Opened{CoreVersion: b.version, Policy: o.policy},
-	}}
 	if err := j.join(o, st, b.policies); err != nil {
 		return err
 	}
-	sent := send(s, st.answers)
+	sent := send(s, &evenstepv1.BalanceResponse{Message: &evenstepv1.BalanceResponse_Opened{
+		Opened: &evenstepv1.Opened{CoreVersion: b.version, Policy: o.policy},
+	}}, st.answers)
 	err = b.reports(s.Context(), requests, j, o, st)
 	// What is queued still goes out, unless the queue is why the stream ends, or there is no time.
 	close(st.answers)
@@ -223,17 +222,17 @@ func receive(s evenstepv1.Balancer_BalanceServer) <-chan received {
 	return requests
 }
 
-// send writes a stream in the background until answers is closed or the stream ends, then closes what it returns.
-func send(s evenstepv1.Balancer_BalanceServer, answers <-chan *evenstepv1.BalanceResponse) <-chan struct{} {
+// send writes first and then the answers in the background, until they are closed or the stream ends, then closes what
+// it returns.
+func send(
+	s evenstepv1.Balancer_BalanceServer, first *evenstepv1.BalanceResponse, answers <-chan *evenstepv1.BalanceResponse,
+) <-chan struct{} {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		for {
+		for a, more := first, true; more && s.Send(a) == nil; {
 			select {
-			case a, more := <-answers:
-				if !more || s.Send(a) != nil {
-					return
-				}
+			case a, more = <-answers:
 			case <-s.Context().Done():
 				return
 			}

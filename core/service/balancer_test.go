@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // policyFunc is a policy without memory but for what it closes over.
 type policyFunc func([]speed.Observation) (sizing.Decision, bool)
 
-func (f policyFunc) Step(seen []speed.Observation) (sizing.Decision, bool) { return f(seen) }
+func (f policyFunc) Step(seen []speed.Observation, _ int) (sizing.Decision, bool) { return f(seen) }
 
 // testPolicies are ways to behave, good and bad.
 var testPolicies = Policies{
@@ -270,6 +270,21 @@ func TestTheFasterWorkerGetsMore(t *testing.T) {
 	}
 }
 
+// A worker that reports and goes would not learn of a change by the step.
+func TestNothingChangesByAStepWhoseReporterIsGone(t *testing.T) {
+	_, c := startServer(t, testPolicies)
+	a, b, d := open(t, c, newOpen(rank(0))), open(t, c, newOpen(rank(1))), open(t, c, newOpen(rank(2)))
+	d.report(0, 2, 2)
+	if err := d.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	d.fails(codes.Unknown, "EOF")
+	a.report(0, 2, 0)
+	b.report(0, 2, 1)
+	a.allocation(0, 1, 2, 4, 6)
+	b.allocation(0, 1, 2, 4, 6)
+}
+
 func TestTheOthersGoOnWithTheirSizesWhenAWorkerIsGone(t *testing.T) {
 	_, c := startServer(t, testPolicies)
 	a, b, d := open(t, c, newOpen(rank(0))), open(t, c, newOpen(rank(1))), open(t, c, newOpen(rank(2)))
@@ -360,15 +375,18 @@ func TestAWrongOpenNamesItsField(t *testing.T) {
 		"open.workers[1].max_batch_size: no multiple": func(o *evenstepv1.Open) {
 			o.Quantum, o.Workers[1].MinBatchSize, o.Workers[1].MaxBatchSize = 4, 5, 7
 		},
-		"open.global_batch: 12 is below": func(o *evenstepv1.Open) {
+		"open.global_batch: 12 is outside": func(o *evenstepv1.Open) {
 			o.Workers[0].MinBatchSize, o.Workers[0].MaxBatchSize = 9, 9
 		},
-		"open.global_batch: 25 is above": func(o *evenstepv1.Open) { o.GlobalBatch = 25 },
-		"open.rank: 3 of 3":              func(o *evenstepv1.Open) { o.Rank = proto.Uint32(3) },
-		"open.batch_sizes: 2 entries":    func(o *evenstepv1.Open) { o.BatchSizes = []uint32{6, 6} },
-		"open.batch_sizes[0]: 5 is not":  func(o *evenstepv1.Open) { o.Quantum, o.BatchSizes = 2, []uint32{5, 3, 4} },
-		"open.batch_sizes[2]: 9 is out":  func(o *evenstepv1.Open) { o.BatchSizes = []uint32{2, 2, 9} },
-		"open.batch_sizes: sum to 13":    func(o *evenstepv1.Open) { o.BatchSizes = []uint32{5, 4, 4} },
+		"open.global_batch: 12 is outside what the workers can take, 44 (sum of min) to 28": func(o *evenstepv1.Open) {
+			o.Workers[0].MinBatchSize, o.Workers[0].MaxBatchSize = 40, 0
+		},
+		"open.global_batch: 25 is outside": func(o *evenstepv1.Open) { o.GlobalBatch = 25 },
+		"open.rank: 3 of 3":                func(o *evenstepv1.Open) { o.Rank = proto.Uint32(3) },
+		"open.batch_sizes: 2 of them":      func(o *evenstepv1.Open) { o.BatchSizes = []uint32{6, 6} },
+		"open.batch_sizes[0]: 5 is not":    func(o *evenstepv1.Open) { o.Quantum, o.BatchSizes = 2, []uint32{5, 3, 4} },
+		"open.batch_sizes[2]: 9 is not":    func(o *evenstepv1.Open) { o.BatchSizes = []uint32{2, 2, 9} },
+		"open.batch_sizes: they sum to 13": func(o *evenstepv1.Open) { o.BatchSizes = []uint32{5, 4, 4} },
 	} {
 		t.Run(want, func(t *testing.T) {
 			s := dial(t, c)
@@ -439,15 +457,45 @@ func TestASlowReaderIsPutOutAndHoldsUpNobody(t *testing.T) {
 	slow.fails(codes.ResourceExhausted, "64 answers are unread")
 }
 
-func TestAFloodOfReportsIsPutOut(t *testing.T) {
-	_, c := startServer(t, testPolicies)
-	s := open(t, c, newOpen(func(o *evenstepv1.Open) { o.Policy = "verbose" }))
-	for step := range uint64(500) {
-		if s.Send(request(newReport(step, 1, 0, 1, 2))) != nil {
-			break
-		}
+// As after a pause of either side: the client reads late, and what it reads last is what is in force.
+func TestABacklogOfAWholeJobLosesTheOldestAnswers(t *testing.T) {
+	b, c := startServer(t, testPolicies)
+	s := dial(t, c)
+	s.send(&evenstepv1.BalanceRequest{Message: &evenstepv1.BalanceRequest_Open{
+		Open: newOpen(func(o *evenstepv1.Open) { o.Policy = "verbose" }),
+	}})
+	const steps = 500
+	for step := range uint64(steps) {
+		s.report(step, 1, 0, 1, 2)
 	}
-	s.fails(codes.ResourceExhausted, "64 answers are unread")
+	s.send(&evenstepv1.BalanceRequest{})
+	waitUntil(t, b, func() bool { // the last request was refused
+		j := b.jobs[jobKey{id: "job"}]
+		if j == nil {
+			return false
+		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		return j.answered && j.live == 0
+	})
+	if r, err := s.Recv(); r.GetOpened() == nil {
+		t.Fatalf("got %v, %v, want opened", r, err)
+	}
+	answers, next := 0, uint64(0)
+	for next < steps {
+		r, err := s.Recv()
+		if err != nil {
+			t.Fatalf("after %d answers: %v", answers, err)
+		}
+		if got := r.GetAllocation().GetAnswersStep(); got < next {
+			t.Fatalf("the answer to step %d, where %d was the next", got, next)
+		}
+		answers, next = answers+1, r.GetAllocation().GetAnswersStep()+1
+	}
+	if answers < maxUnread || answers > 2*maxUnread {
+		t.Fatalf("got %d answers to %d steps", answers, steps)
+	}
+	s.fails(codes.InvalidArgument, "not a report")
 }
 
 func TestAPanicEndsItsStreamOnly(t *testing.T) {
@@ -484,16 +532,22 @@ func TestNothingIsKeptOfAJobWithoutStreams(t *testing.T) {
 // waitEmpty waits until the Balancer has no job.
 func waitEmpty(t *testing.T, b *Balancer) {
 	t.Helper()
+	waitUntil(t, b, func() bool { return len(b.jobs) == 0 && b.workers == 0 })
+}
+
+// waitUntil waits until it is so, as seen under the Balancer's lock.
+func waitUntil(t *testing.T, b *Balancer, so func() bool) {
+	t.Helper()
 	for range 1000 {
 		b.mu.Lock()
-		jobs, workers := len(b.jobs), b.workers
+		now := so()
 		b.mu.Unlock()
-		if jobs == 0 && workers == 0 {
+		if now {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatal("the jobs are still there")
+	t.Fatal("waited for five seconds")
 }
 
 func TestTheCoreTakesABoundedNumberOfWorkers(t *testing.T) {

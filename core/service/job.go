@@ -1,6 +1,7 @@
 package service
 
 import (
+	"math"
 	"slices"
 	"sync"
 
@@ -24,6 +25,7 @@ type job struct {
 	mu         sync.Mutex
 	log        hclog.Logger
 	opening    *opening // of the stream that began the state
+	problem    sizing.Problem
 	policy     Policy
 	allocation cluster.Allocation // in force
 	answered   bool               // whether any step was
@@ -75,19 +77,12 @@ func (j *job) agree(o *opening) error {
 // begin sets the state to that of a job that has seen no step. Whatever the policy refuses, the caller got wrong.
 func (j *job) begin(o *opening, policies Policies) error {
 	problem := o.problem()
-	sizes := o.start
-	if sizes == nil {
-		sizes = make([]int, len(problem.Workers))
-		if err := sizing.Equal(problem, sizes); err != nil {
-			return invalid("open: %v", err)
-		}
-	}
-	policy, err := policies[o.policy](problem, sizes)
+	policy, err := policies[o.policy](problem, o.start)
 	if err != nil {
 		return invalid("open: %v", err)
 	}
-	j.opening, j.policy, j.gatherer, j.answered = o, policy, nil, false
-	j.allocation = cluster.Allocation{Version: 1, BatchSizes: slices.Clone(sizes), Reason: "the job begins"}
+	j.opening, j.problem, j.policy, j.gatherer, j.answered = o, problem, policy, nil, false
+	j.allocation = cluster.Allocation{Version: 1, BatchSizes: slices.Clone(o.start), Reason: "the job begins"}
 	j.nextStep = 0
 	j.streams = make([]*stream, 1)
 	if o.rank != allRanks {
@@ -145,8 +140,8 @@ func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 	for _, w := range r.GetWorkers() {
 		seen[w.GetRank()] = observation(w)
 	}
-	j.putOutSlow()
-	j.decide(seen)
+	j.makeRoom()
+	j.decide(seen, r.GetNextFreeStep()-r.GetStep())
 	j.answer(r.GetStep(), r.GetNextFreeStep())
 }
 
@@ -158,9 +153,9 @@ func (j *job) settle() {
 		return
 	}
 	for p := j.gatherer.pop(); p != nil; p = j.gatherer.pop() {
-		j.putOutSlow()
+		j.makeRoom()
 		if p.reports == len(j.streams) && j.live == len(j.streams) {
-			j.decide(p.observations)
+			j.decide(p.observations, p.nextFreeStep-p.step)
 		} else {
 			j.allocation.Reason = "not all workers reported the step and are here to learn of a change"
 		}
@@ -168,12 +163,12 @@ func (j *job) settle() {
 	}
 }
 
-// decide lets the policy see what a step cost each worker and puts its sizes in force.
-func (j *job) decide(seen []speed.Observation) {
-	d, changed := j.policy.Step(seen)
+// decide lets the policy see what a step cost each worker and puts its sizes in force, for lag steps later.
+func (j *job) decide(seen []speed.Observation, lag uint64) {
+	d, changed := j.policy.Step(seen, int(min(lag, math.MaxInt32)))
 	if changed {
-		if err := checkBatchSizes(&j.opening.job, d.BatchSizes); err != nil {
-			j.log.Error("the policy broke its promise; sizes stay", "policy", j.opening.policy, "batch_sizes", err)
+		if err := j.problem.CheckSizes(d.BatchSizes); err != nil {
+			j.log.Error("the policy broke its promise; sizes stay", "policy", j.opening.policy, "error", err)
 			j.allocation.Reason = "the policy's answer was not an allocation"
 			return
 		}
@@ -183,16 +178,24 @@ func (j *job) decide(seen []speed.Observation) {
 	j.allocation.StepSeconds, j.allocation.Reason = d.StepSeconds, d.Reason
 }
 
-// putOutSlow puts out the streams that have no room for an answer: before a decision, since they would not learn of it.
-func (j *job) putOutSlow() {
+// makeRoom gives each stream room for an answer. A stream for all workers loses its oldest unread one, since each says
+// all that is in force. A worker's own is put out, before a decision, since it would not learn of it in time.
+func (j *job) makeRoom() {
 	for _, s := range j.streams {
-		if s != nil && len(s.answers) == cap(s.answers) {
+		switch {
+		case s == nil || len(s.answers) < cap(s.answers):
+		case j.gatherer != nil:
 			j.putOut(s, status.Errorf(codes.ResourceExhausted, "%d answers are unread; read them", maxUnread))
+		default:
+			select {
+			case <-s.answers:
+			default: // just sent
+			}
 		}
 	}
 }
 
-// answer queues the allocation in force on every stream, as the answer to a step. There is room: putOutSlow saw to it,
+// answer queues the allocation in force on every stream, as the answer to a step. There is room: makeRoom saw to it,
 // and only the job adds.
 func (j *job) answer(step, fromStep uint64) {
 	j.answered = true

@@ -39,8 +39,8 @@ func (r *reader) read(t *rapid.T) {
 		for _, n := range a.GetBatchSizes() {
 			sizes = append(sizes, int(n))
 		}
-		if err := checkBatchSizes(&r.opening.job, sizes); err != nil {
-			t.Fatalf("sizes%v", err)
+		if err := new(r.opening.problem()).CheckSizes(sizes); err != nil {
+			t.Fatal(err)
 		}
 		if a.GetVersion() < r.version || a.GetVersion() > r.version+1 && r.version > 0 {
 			t.Fatalf("version %d after %d", a.GetVersion(), r.version)

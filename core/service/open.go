@@ -30,7 +30,7 @@ type opening struct {
 	job    cluster.Job
 	policy string
 	rank   int   // allRanks or the one worker that the stream reports for
-	start  []int // batch sizes in force; nil for equal ones
+	start  []int // batch sizes in force
 }
 
 // newOpening checks an Open against the rules of the wire. The error is INVALID_ARGUMENT, names the field and says what
@@ -52,10 +52,6 @@ func newOpening(open *evenstepv1.Open, policies Policies) (*opening, error) {
 	if err := checkNames(o, policies); err != nil {
 		return nil, err
 	}
-	if o.job.GlobalBatch == 0 || o.job.GlobalBatch%o.job.Quantum != 0 {
-		return nil, invalid("open.global_batch: %d is not a positive multiple of quantum %d",
-			o.job.GlobalBatch, o.job.Quantum)
-	}
 	var err error
 	if o.job.Workers, err = newWorkers(open.GetWorkers(), o.job.GlobalBatch, o.job.Quantum); err != nil {
 		return nil, err
@@ -67,15 +63,23 @@ func newOpening(open *evenstepv1.Open, policies Policies) (*opening, error) {
 				o.rank, len(o.job.Workers), len(o.job.Workers)-1)
 		}
 	}
-	if len(open.GetBatchSizes()) > 0 {
-		for _, n := range open.GetBatchSizes() {
-			o.start = append(o.start, int(n))
-		}
-		if err := checkBatchSizes(&o.job, o.start); err != nil {
-			return nil, invalid("open.batch_sizes%v", err)
-		}
+	if o.start, err = newStart(o.problem(), open.GetBatchSizes()); err != nil {
+		return nil, invalid("open.%v", err)
 	}
 	return o, nil
+}
+
+// newStart checks the job's numbers and the batch sizes that it starts from; without any it makes them equal.
+func newStart(p sizing.Problem, given []uint32) ([]int, error) {
+	start := make([]int, len(p.Workers))
+	if err := sizing.Equal(p, start); err != nil || len(given) == 0 {
+		return start, err
+	}
+	start = start[:0]
+	for _, n := range given {
+		start = append(start, int(n))
+	}
+	return start, p.CheckSizes(start)
 }
 
 // checkNames checks the texts of an Open but for those of its workers.
@@ -103,13 +107,12 @@ func checkNames(o *opening, policies Policies) error {
 
 func isTooLong(text string) bool { return utf8.RuneCountInString(text) > maxText }
 
-// newWorkers checks the workers of an Open and rounds their limits to the quantum: the lower up, the upper down.
+// newWorkers checks the workers of an Open, one by one.
 func newWorkers(reported []*evenstepv1.Worker, globalBatch, quantum int) ([]cluster.Worker, error) {
 	if len(reported) == 0 || len(reported) > maxWorkers {
 		return nil, invalid("open.workers: %d entries; give 1 to %d", len(reported), maxWorkers)
 	}
 	workers := make([]cluster.Worker, len(reported))
-	sumMin, sumMax := 0, 0
 	for i, r := range reported {
 		if isTooLong(r.GetNode()) || isTooLong(r.GetDeviceType()) {
 			return nil, invalid("open.workers[%d]: more than %d characters in node or device_type", i, maxText)
@@ -123,61 +126,28 @@ func newWorkers(reported []*evenstepv1.Worker, globalBatch, quantum int) ([]clus
 			Device: cluster.Device{Type: r.GetDeviceType(), MemoryBytes: r.GetDeviceMemoryBytes()},
 			Limits: limits,
 		}
-		sumMin += limits.Min
-		sumMax += limits.Max
-	}
-	if sumMin > globalBatch {
-		return nil, invalid("open.global_batch: %d is below the sum of min_batch_size over all workers, %d",
-			globalBatch, sumMin)
-	}
-	if sumMax < globalBatch {
-		return nil, invalid("open.global_batch: %d is above the sum of max_batch_size over all workers, %d",
-			globalBatch, sumMax)
 	}
 	return workers, nil
 }
 
+// newLimits fills in the defaults. Of what may be wrong it looks at what the wire has a name of its own for; the rest,
+// sums among it, is left to sizing.
 func newLimits(i int, r *evenstepv1.Worker, globalBatch, quantum int) (cluster.Limits, error) {
-	low, high := int(r.GetMinBatchSize()), int(r.GetMaxBatchSize())
-	if low == 0 {
-		low = quantum
+	limits := cluster.Limits{Min: int(r.GetMinBatchSize()), Max: int(r.GetMaxBatchSize())}
+	if limits.Min == 0 {
+		limits.Min = quantum
 	}
-	if high == 0 {
-		high = globalBatch
-	}
-	if high < low {
-		return cluster.Limits{}, invalid(
-			"open.workers[%d].max_batch_size: %d is below min_batch_size %d; give max >= min", i, high, low)
-	}
-	limits := cluster.Limits{Min: (low + quantum - 1) / quantum * quantum, Max: high / quantum * quantum}
-	if limits.Max < limits.Min {
-		return cluster.Limits{}, invalid(
-			"open.workers[%d].max_batch_size: no multiple of quantum %d is between min %d and max %d",
-			i, quantum, low, high)
+	switch {
+	case limits.Max == 0:
+		limits.Max = globalBatch
+	case limits.Max < limits.Min:
+		return limits, invalid("open.workers[%d].max_batch_size: %d is below min_batch_size %d; give max >= min",
+			i, limits.Max, limits.Min)
+	case limits.Max/quantum < (limits.Min+quantum-1)/quantum:
+		return limits, invalid("open.workers[%d].max_batch_size: no multiple of quantum %d is between min %d and max %d",
+			i, quantum, limits.Min, limits.Max)
 	}
 	return limits, nil
-}
-
-// checkBatchSizes says whether sizes are an allocation of the job: one per worker, each a multiple of the quantum
-// within the worker's limits, in sum the global batch. The error begins with what follows the name of the sizes.
-func checkBatchSizes(job *cluster.Job, sizes []int) error {
-	if len(sizes) != len(job.Workers) {
-		return fmt.Errorf(": %d entries for %d workers; give one per worker", len(sizes), len(job.Workers))
-	}
-	sum := 0
-	for i, n := range sizes {
-		if n%job.Quantum != 0 {
-			return fmt.Errorf("[%d]: %d is not a multiple of quantum %d", i, n, job.Quantum)
-		}
-		if limits := job.Workers[i].Limits; n < limits.Min || n > limits.Max {
-			return fmt.Errorf("[%d]: %d is outside the worker's limits %d to %d", i, n, limits.Min, limits.Max)
-		}
-		sum += n
-	}
-	if sum != job.GlobalBatch {
-		return fmt.Errorf(": sum to %d; give sizes that sum to global_batch %d", sum, job.GlobalBatch)
-	}
-	return nil
 }
 
 // problem states the job for a policy.

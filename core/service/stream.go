@@ -2,7 +2,7 @@ package service
 
 import evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 
-// maxUnread bounds the answers that wait for a client that does not read them.
+// maxUnread bounds the answers that wait for a client that does not read them, of up to 256 KiB each.
 const maxUnread = 64
 
 // stream is the job's end of one client's stream: answers wait here to be sent, and the job may put the stream out.

@@ -10,22 +10,27 @@ import (
 
 // These are our defaults, not published values.
 const (
-	// leastGain is the share of the step time that a move must save. The uncertainty of the curves widens it: of many
-	// workers that are alike some always look slow.
-	leastGain  = 0.01
-	gainSigmas = 1
+	// leastGain is the share of the step time that a move must save. What the curves and the forecast may be off widens
+	// it: of many workers that are alike some always look slow.
+	leastGain   = 0.001
+	curveSigmas = 0.15
+	doubtSigmas = 0.5
+
+	// firstGrowth bounds sizes, relative to those at the start, while a worker is in its first steps.
+	firstGrowth = 1.25
 )
 
-// Auto is the policy of choice: it learns every worker's speed curve, solves for the min-max on the curves, and moves
-// when that promises clearly more than uncertainty could pretend.
+// Auto is the policy of choice: it learns every worker's speed curve, forecasts it for the step in which a decision takes
+// effect, solves for the min-max on the forecasts, and moves when that promises more than uncertainty could pretend.
 //
-// A move is seen only steps later, when what the workers have already drawn is trained on. Until the reports show the
-// new sizes, Auto learns from them but does not move again. A worker that was not measured yet keeps its size.
+// It joins the published ideas and the successors': the analytic min-max of LB-BSP (2018) on curves learned online as in
+// its tuning (2020), a dead-band as in Dynamic Batching (arXiv 2305.12213), but as wide as the measured uncertainty. The
+// forecast (see speed.Forecast) is ours. A worker that was not measured yet keeps its size.
 type Auto struct {
-	problem  Problem // its curves are the ones learned
-	learned  []speed.Online
+	problem  Problem // its curves are the forecasts
+	start    []int
+	forecast *speed.Forecast
 	decision Decision
-	before   []int // the sizes before the last move; nil before the first
 	next     []int // room for the solver
 }
 
@@ -39,89 +44,74 @@ func NewAuto(p Problem, start []int) (*Auto, error) {
 	p.Workers = slices.Clone(p.Workers)
 	return &Auto{
 		problem:  p,
-		learned:  make([]speed.Online, len(sizes)),
+		start:    sizes,
+		forecast: speed.NewForecast(len(sizes)),
 		decision: Decision{BatchSizes: sizes, Reason: "nothing known yet"},
 		next:     make([]int, len(sizes)),
 	}, nil
 }
 
-// Step learns from one step, observed in rank order, and says which sizes to train on and whether they are new.
-// Observations that are not one per worker count as nothing measured.
-func (a *Auto) Step(observed []speed.Observation) (d Decision, changed bool) {
-	if len(observed) != len(a.learned) {
+// Step learns from one step, observed in rank order, and says which sizes to train on and whether they are new. They
+// take effect lag steps later, at least 1. Observations that are not one per worker count as nothing measured.
+func (a *Auto) Step(observed []speed.Observation, lag int) (d Decision, changed bool) {
+	if len(observed) != len(a.next) {
 		return a.decision, false
 	}
-	for i, o := range observed {
-		a.learned[i].Observe(o.Samples, o.Seconds)
-	}
+	a.forecast.Observe(observed, lag)
 	p, known := a.predicted()
 	if known == 0 {
 		return a.decision, false
 	}
-	a.decision.StepSeconds = p.StepSeconds(a.decision.BatchSizes)
-	if !a.arrived(observed) {
-		return a.decision, false
-	}
-	return a.decide(p)
-}
-
-// arrived says whether the step ran with the sizes decided rather than with those before, as far as it was measured.
-// Samples need not be the sizes to the last one: some jobs count the rows that a filter left.
-func (a *Auto) arrived(observed []speed.Observation) bool {
-	measured := false
-	for i, o := range observed {
-		if !o.Measured() {
-			continue
-		}
-		measured = true
-		if a.before == nil || a.before[i] == a.decision.BatchSizes[i] {
-			continue
-		}
-		toNew := math.Abs(o.Samples - float64(a.decision.BatchSizes[i]))
-		if toOld := math.Abs(o.Samples - float64(a.before[i])); toNew >= toOld {
-			return false
-		}
-	}
-	return measured
-}
-
-// decide moves if that saves enough.
-func (a *Auto) decide(p Problem) (d Decision, changed bool) {
-	now := a.decision.StepSeconds
+	now := p.StepSeconds(a.decision.BatchSizes)
+	a.decision.StepSeconds = now
 	then, err := MinMax(p, a.next)
 	if err != nil || !(now-then > a.band()*now) {
 		return a.decision, false
 	}
-	a.before = a.decision.BatchSizes
 	a.decision = Decision{slices.Clone(a.next), then, a.reason(p, now, then)}
 	return a.decision, true
 }
 
-// predicted is the problem with the curves learned. Workers without one are pinned to their size and take no time.
+// predicted is the problem with the forecast curves. Workers without one are pinned to their size and take no time.
 func (a *Auto) predicted() (p Problem, known int) {
 	p = a.problem
 	p.Workers = slices.Clone(p.Workers)
+	settled := true
 	for i := range p.Workers {
 		w := &p.Workers[i]
-		if curve, ok := a.learned[i].Curve(); ok {
+		if curve, ok := a.forecast.Curve(i); ok {
 			w.Curve = curve
 			known++
 		} else {
 			*w = Worker{Min: a.decision.BatchSizes[i], Max: a.decision.BatchSizes[i], Curve: speed.Affine{}}
 		}
+		settled = settled && a.forecast.Settled(i)
+	}
+	if !settled {
+		a.restrain(p)
 	}
 	return p, known
+}
+
+// restrain bounds the growth of sizes. First steps may be slow for reasons of their own, and a size that they suggest may
+// not fit a device's memory.
+func (a *Auto) restrain(p Problem) {
+	for i := range p.Workers {
+		w := &p.Workers[i]
+		grown := int(firstGrowth * float64(a.start[i]))
+		w.Max = min(w.Max, max(a.decision.BatchSizes[i], grown-grown%p.Quantum))
+	}
 }
 
 // band is the share of the step time that a move must save.
 func (a *Auto) band() float64 {
 	worst := 0.0
 	for i, n := range a.decision.BatchSizes {
-		if sigma := a.learned[i].Sigma(n); !math.IsInf(sigma, 1) {
-			worst = max(worst, sigma)
+		if sigma := a.forecast.Sigma(i, n); !math.IsInf(sigma, 1) {
+			worst = max(worst, curveSigmas*sigma+doubtSigmas*a.forecast.Doubt(i))
 		}
 	}
-	return leastGain + gainSigmas*worst
+	return leastGain + worst
 }
 
 // reason says in words why sizes move.
@@ -135,7 +125,7 @@ func (a *Auto) reason(p Problem, now, then float64) string {
 		}
 	}
 	for i, t := range times {
-		if _, known := a.learned[i].Curve(); known && i != slowest {
+		if _, known := a.forecast.Curve(i); known && i != slowest {
 			others = append(others, t)
 		}
 	}

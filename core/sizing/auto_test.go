@@ -21,8 +21,8 @@ func alike(workers int) Problem {
 func TestAutoAgainstNoise(t *testing.T) {
 	for seed := uint64(1); seed <= 20; seed++ {
 		loss, moves := playAlike(t, 0.03, seed)
-		if moves > 0 {
-			t.Errorf("seed %d: noise of 3 %% moved sizes %d times, loss %.2f %%", seed, moves, 100*loss)
+		if moves > 20 || loss > 0.0005 {
+			t.Errorf("seed %d: noise of 3 %% moved sizes %d times, loss %.3f %%", seed, moves, 100*loss)
 		}
 		loss, _ = playAlike(t, 0.1, seed)
 		if loss > 0.02 {
@@ -84,8 +84,8 @@ func TestAutoConverges(t *testing.T) {
 		if got, best := p.StepSeconds(auto.decision.BatchSizes), s.best(); got > (1.02+s.noise)*best {
 			t.Fatalf("%v takes %v s, optimum %v s: %.1f %%", auto.decision.BatchSizes, got, best, 100*(got/best-1))
 		}
-		if moves > 5 {
-			t.Fatalf("%d moves in the last 150 steps", moves)
+		if s.noise == 0 && moves > 5 {
+			t.Fatalf("%d moves in the last 150 steps though nothing changed", moves)
 		}
 	})
 }
@@ -103,14 +103,14 @@ func TestAutoMovesThoughRowsAreDropped(t *testing.T) {
 			slower = 3
 		}
 		a, b := 0.9*float64(sizes[0]), 0.8*float64(sizes[1])
-		d, changed := auto.Step([]speed.Observation{{Samples: a, Seconds: a}, {Samples: b, Seconds: b * slower}})
+		d, changed := auto.Step([]speed.Observation{{Samples: a, Seconds: a}, {Samples: b, Seconds: b * slower}}, 1)
 		if changed {
 			moves++
 		}
 		sizes = d.BatchSizes
 	}
-	if moves != 1 || sizes[0] <= sizes[1] {
-		t.Errorf("%d moves to %v, want one, with fewer for the slow worker", moves, sizes)
+	if moves > 5 || sizes[0] < 45 || sizes[0] > 49 {
+		t.Errorf("%d moves to %v, want a few, to about a quarter for the slow worker", moves, sizes)
 	}
 }
 
@@ -171,7 +171,7 @@ func FuzzAutoStep(f *testing.F) {
 				observed[i].Samples, data = float(data)
 				observed[i].Seconds, data = float(data)
 			}
-			d, _ := auto.Step(observed)
+			d, _ := auto.Step(observed, 1)
 			checkSizes(t, p, d.BatchSizes)
 			if !(d.StepSeconds >= 0) || math.IsInf(d.StepSeconds, 1) {
 				t.Fatalf("%v step seconds", d.StepSeconds)

@@ -17,23 +17,34 @@ import (
 //
 // The error names the field that is wrong; it is an *InfeasibleError when no vector fits.
 func MinMax(p Problem, sizes []int) (stepSeconds float64, err error) {
-	minSum, maxSum, err := p.check()
+	minSum, maxSum, err := p.solvable(sizes)
 	if err != nil {
 		return 0, err
 	}
-	if err := p.room(sizes); err != nil {
-		return 0, err
-	}
-	for i := range p.Workers {
-		if p.Workers[i].Curve == nil {
-			return 0, fmt.Errorf("workers[%d].curve: missing", i)
-		}
-	}
 	if !p.climb(p.search(minSum, maxSum), sizes) {
-		return 0, errors.New("workers: a curve falls or is not a number; give seconds that do not fall")
+		return 0, errFalls
 	}
 	return p.StepSeconds(sizes), nil
 }
+
+// solvable checks all that a solver needs; the sums are those of check.
+func (p *Problem) solvable(sizes []int) (minSum, maxSum int, err error) {
+	if minSum, maxSum, err = p.check(); err != nil {
+		return 0, 0, err
+	}
+	if err := p.room(sizes); err != nil {
+		return 0, 0, err
+	}
+	for i := range p.Workers {
+		if p.Workers[i].Curve == nil {
+			return 0, 0, fmt.Errorf("workers[%d].curve: missing", i)
+		}
+	}
+	return minSum, maxSum, nil
+}
+
+// errFalls is of curves that no solver can do with.
+var errFalls = errors.New("workers: a curve falls or is not a number; give seconds that do not fall")
 
 // stair is a place on the staircase Σ cap(T). All times are seconds.
 type stair struct {

@@ -204,6 +204,8 @@ func TestMinMaxRefuses(t *testing.T) {
 			"global_batch: 8 is outside what the workers can take, 0 (sum of min) to 7 (sum of max)"},
 		{Problem{8, 8, []Worker{{9, 39, affine, 0}}},
 			"global_batch: 8 is outside what the workers can take, 16 (sum of min) to 32 (sum of max)"},
+		{Problem{8, 8, []Worker{{9, 8, affine, 0}}},
+			"global_batch: 8 is outside what the workers can take, 16 (sum of min) to 8 (sum of max)"},
 		{Problem{8, 1, []Worker{{0, 8, notANumber{}, 0}, {0, 8, notANumber{}, 0}}},
 			"workers: a curve falls or is not a number; give seconds that do not fall"},
 	} {

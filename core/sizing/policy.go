@@ -1,10 +1,6 @@
 package sizing
 
-import (
-	"fmt"
-
-	"github.com/evenstep/evenstep/core/speed"
-)
+import "github.com/evenstep/evenstep/core/speed"
 
 // Decision is what a policy wants the job to train on.
 type Decision struct {
@@ -19,22 +15,8 @@ func startSizes(p *Problem, start []int) ([]int, error) {
 	if err := Equal(*p, sizes); err != nil || start == nil {
 		return sizes, err
 	}
-	if len(start) != len(sizes) {
-		return nil, fmt.Errorf("batch_sizes: %d of them for %d workers; give one each", len(start), len(sizes))
-	}
-	sum := 0
-	for i, n := range start {
-		w := &p.Workers[i]
-		least, most := p.least(w), p.most(w)
-		if n < least || n > most || n%p.Quantum != 0 {
-			return nil, fmt.Errorf("batch_sizes[%d]: %d is not a multiple of %d between %d and %d", i, n, p.Quantum,
-				least, most)
-		}
-		sum = add(sum, n)
-	}
-	if sum != p.GlobalBatch {
-		return nil, fmt.Errorf("batch_sizes: they sum to %d; give sizes that sum to global_batch %d", sum,
-			p.GlobalBatch)
+	if err := p.CheckSizes(start); err != nil {
+		return nil, err
 	}
 	copy(sizes, start)
 	return sizes, nil
@@ -54,4 +36,6 @@ func NewEqual(p Problem, start []int) (*EqualPolicy, error) {
 }
 
 // Step never changes anything.
-func (e *EqualPolicy) Step([]speed.Observation) (d Decision, changed bool) { return e.decision, false }
+func (e *EqualPolicy) Step([]speed.Observation, int) (d Decision, changed bool) {
+	return e.decision, false
+}

@@ -1,8 +1,8 @@
 // Package sizing says how many samples each worker of a job gets in a step, so that all of them finish together and
 // the global batch stays what the user fixed: semi-dynamic load balancing (LB-BSP).
 //
-// MinMax and Equal solve one instance. Auto and EqualPolicy have memory: they are fed what a job's steps cost and
-// answer with the batch sizes to train on.
+// MinMax, Equal, Analytic and ProportionalSizes solve one instance. A Policy has memory: it is fed what a job's steps
+// cost and answers with the batch sizes to train on. Kinds lists all policies by name.
 //
 // The package is pure: no I/O, no clock, no goroutine, no randomness. Nothing in it panics on bad numbers.
 package sizing
@@ -31,6 +31,7 @@ type Problem struct {
 // Worker is one worker's share of a Problem.
 type Worker struct {
 	// Min and Max bound the batch size in samples: 0 <= Min <= Max. Min counts rounded up to the quantum, Max down.
+	// A Max of the global batch or more need not reach Min: such a problem is infeasible rather than wrong.
 	Min, Max int
 	Curve    Curve // compute time; Equal and the policies with memory do not look at it
 	// CommunicateSeconds is added to the compute time of a worker that has any samples; finite, at least 0.
@@ -68,9 +69,9 @@ func (p *Problem) check() (minSum, maxSum int, err error) {
 		switch {
 		case w.Min < 0:
 			return 0, 0, fmt.Errorf("workers[%d].min: %d is below 0", i, w.Min)
-		case w.Max < w.Min:
+		case w.Max < min(w.Min, p.GlobalBatch):
 			return 0, 0, fmt.Errorf("workers[%d].max: %d is below min %d; give max >= min", i, w.Max, w.Min)
-		case most < least:
+		case most < min(least, p.GlobalBatch):
 			return 0, 0, fmt.Errorf("workers[%d].max: no multiple of the quantum %d between min %d and max %d", i,
 				p.Quantum, w.Min, w.Max)
 		case !(w.CommunicateSeconds >= 0) || math.IsInf(w.CommunicateSeconds, 1):
@@ -99,6 +100,28 @@ func (p *Problem) notAMultiple() error {
 func (p *Problem) room(sizes []int) error {
 	if len(sizes) != len(p.Workers) {
 		return fmt.Errorf("sizes: room for %d workers; give room for %d", len(sizes), len(p.Workers))
+	}
+	return nil
+}
+
+// CheckSizes says whether sizes solve the problem, which must have a solution: one entry per worker, each a multiple of
+// the quantum within the worker's limits, in sum the global batch. The error names the entry that is wrong.
+func (p *Problem) CheckSizes(sizes []int) error {
+	if len(sizes) != len(p.Workers) {
+		return fmt.Errorf("batch_sizes: %d of them for %d workers; give one each", len(sizes), len(p.Workers))
+	}
+	sum := 0
+	for i, n := range sizes {
+		w := &p.Workers[i]
+		least, most := p.least(w), p.most(w)
+		if n < least || n > most || n%p.Quantum != 0 {
+			return fmt.Errorf("batch_sizes[%d]: %d is not a multiple of %d between %d and %d", i, n, p.Quantum, least,
+				most)
+		}
+		sum = add(sum, n)
+	}
+	if sum != p.GlobalBatch {
+		return fmt.Errorf("batch_sizes: they sum to %d; give sizes that sum to global_batch %d", sum, p.GlobalBatch)
 	}
 	return nil
 }

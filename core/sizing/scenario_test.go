@@ -15,7 +15,7 @@ import (
 
 // policy is what the service feeds and asks.
 type policy interface {
-	Step([]speed.Observation) (Decision, bool)
+	Step([]speed.Observation, int) (Decision, bool)
 }
 
 // scenario plays a policy against workers whose true speed is known. The decision after step k holds from step k + lag.
@@ -66,7 +66,7 @@ func (s *scenario) next(paused int, pause float64) (took float64, d Decision, ch
 			observed[i] = speed.Observation{Samples: float64(n), Seconds: t}
 		}
 	}
-	d, changed = s.policy.Step(observed)
+	d, changed = s.policy.Step(observed, len(s.coming))
 	s.coming = append(s.coming[1:], d.BatchSizes)
 	s.step++
 	return took, d, changed
@@ -83,7 +83,7 @@ func (s *scenario) best() float64 {
 
 // TestScenarios plays the scripts in testdata/scenarios. Their commands:
 //
-//	job batch=N [quantum=Q] [lag=L] [policy=equal]   the workers follow, one a line: name key=number…
+//	job batch=N [quantum=Q] [lag=L] [policy=NAME]    the workers follow, one a line: name key=number…
 //	slow worker=NAME by=FACTOR                       against its speed at the start, from the next step on
 //	missing worker=NAME [no]                         its time is not measured
 //	noise sigma=SIGMA                                of the logarithm of the compute times
@@ -142,12 +142,11 @@ func parseJob(t *testing.T, d *datadriven.TestData) *scenario {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var pol policy
-	if named == "equal" {
-		pol, err = NewEqual(p, nil)
-	} else {
-		pol, err = NewAuto(p, nil)
+	kind, known := Named(named)
+	if !known {
+		t.Fatalf("%s: no policy %s", d.Pos, named)
 	}
+	pol, err := kind.New(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

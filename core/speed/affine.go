@@ -1,7 +1,8 @@
 // Package speed says how long a worker computes: its speed curve, seconds as a function of the batch size, either known
-// (Affine, Points) or learned step by step from what the worker was seen to take (Online).
+// (Affine, Points) or learned step by step from what the worker was seen to take (Online). And how fast it will be in
+// the next step, in samples per second: there are several Predictors, and an Ensemble that follows the best of them.
 //
-// The package is pure: no I/O, no clock, no goroutine, no randomness.
+// The package is pure: no I/O, no clock, no goroutine, no randomness but from a seed.
 package speed
 
 // Affine is the curve max(Floor, Fixed + PerSample·n): flat up to the saturation point of the device, then linear,

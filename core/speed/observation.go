@@ -12,6 +12,24 @@ type Observation struct {
 	MemoryBytes float64 // host memory available
 }
 
+// Inputs are the driving inputs of one step, as in Observation. What is not a positive number is not known.
+type Inputs struct {
+	CPU         float64 // cores available
+	MemoryBytes float64 // host memory available
+}
+
+// Inputs are the driving inputs that the step had.
+func (o Observation) Inputs() Inputs { return Inputs{o.CPU, o.MemoryBytes} }
+
+// Speed is how fast the worker computed, in samples per second. It is false where the step was not measured, or shows a
+// broken clock or counter: seconds from a nanosecond to 30 years and samples from a thousandth to 10¹² count.
+func (o Observation) Speed() (samplesPerSecond float64, known bool) {
+	if o.Samples >= leastSamples && o.Samples <= mostSamples && o.Seconds >= leastSeconds && o.Seconds <= mostSeconds {
+		return o.Samples / o.Seconds, true
+	}
+	return 0, false
+}
+
 // Measured says whether the step was timed: samples and seconds are positive and finite.
 func (o Observation) Measured() bool {
 	return o.Samples > 0 && o.Seconds > 0 && !math.IsInf(o.Samples, 1) && !math.IsInf(o.Seconds, 1)

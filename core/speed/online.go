@@ -1,10 +1,14 @@
 package speed
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // These are our defaults, not published values. Sigmas are relative to the predicted time.
 const (
-	dropped = 2 // observations not learned from: memory is allocated and kernels are compiled in the first steps
+	starting   = 5   // observations that make the first curve
+	startSlack = 1.5 // of those, the ones slower than the newest by more than this factor are left out
 
 	firstNoise = 0.1   // sigma of one observation before any is known
 	leastNoise = 0.005 // what no clock and no kernel stays below for long
@@ -17,11 +21,14 @@ const (
 	levelDoubt = 0.05 // sigma of what the level may jump by while the size changes
 	follow     = 0.25 // by how much of the way the level's size follows the worker's
 
-	clip = 2 // residuals count up to so many sigma
+	pause     = 8 // a residual of more sigma than this is no news about the curve
+	noiseClip = 2 // residuals count up to so many sigma in the noise
 
-	// The level has jumped when three observations in a row are off to the same side by both of these.
+	// The level has jumped when some observations in a row are off to the same side by both of these.
 	jumpRatio = 0.08
 	jumpSigma = 3
+	// How many: at least leastRun; Forecast asks for more where what is decided takes long to take effect.
+	leastRun, mostRun = 3, 16
 )
 
 // Observations outside these bounds come from a broken clock or counter and are ignored, so that nothing overflows.
@@ -39,12 +46,10 @@ const (
 //   - The share starts at 0, proportional, and is learned from what a change of size does to the time. While a single
 //     size was seen nothing tells, and nothing is learned. A jump of the level at the same moment must not pass for a
 //     share, so small changes of size teach little.
-//   - A residual counts up to clip sigma (Huber), so a pause for a checkpoint moves next to nothing.
-//   - A jump of the level would be clipped as well. It is known by three residuals in a row off to one side, and
-//     then the level is scaled by their median.
+//   - A residual of many sigma is a pause, say for a checkpoint, and moves nothing.
+//   - A jump of the level would be left out as well. It is known by a run of residuals off to one side, and then the
+//     level is scaled by their median.
 type Online struct {
-	dropped int
-
 	level    float64 // seconds at size `at`; 0 while nothing is known
 	at       float64 // samples
 	share    float64 // of level that is fixed
@@ -52,33 +57,32 @@ type Online struct {
 	shareVar float64
 	noiseVar float64 // of one observation, relative
 
-	recent [3]observation // the last ones, the newest last
-	run    int            // how many were observed since the start or the last jump
+	recent  [mostRun]observation // the last ones, the newest last
+	seen    int                  // observations, up to starting
+	run     int                  // observations since the start or the last jump
+	jumpRun int                  // observations that make a jump, leastRun to mostRun; 0 means leastRun
 }
 
 type observation struct{ samples, seconds float64 }
 
-// Observe learns from one step: seconds of compute time for samples, which may be a mean over micro-batches. What is
-// not a positive number within reason (a nanosecond to 30 years, a thousandth of a sample to 10¹²) is ignored. The
-// first 2 observations are dropped, and the 3 after them make the first curve.
-func (o *Online) Observe(samples, seconds float64) {
-	if !(samples >= leastSamples && samples <= mostSamples && seconds >= leastSeconds && seconds <= mostSeconds) {
-		return
+// Observe learns from one step: seconds of compute time for samples, which may be a mean over micro-batches. It says
+// whether that showed a jump of the level. What is not a positive number within reason (a nanosecond to 30 years, a
+// thousandth of a sample to 10¹²) is ignored.
+func (o *Online) Observe(samples, seconds float64) (jumped bool) {
+	if _, known := (Observation{Samples: samples, Seconds: seconds}).Speed(); !known {
+		return false
 	}
-	if o.dropped < dropped {
-		o.dropped++
-		return
+	copy(o.recent[:], o.recent[1:])
+	o.recent[mostRun-1] = observation{samples, seconds}
+	if o.seen < starting {
+		o.seen++
+		o.start()
+		return false
 	}
-	o.recent[0], o.recent[1], o.recent[2] = o.recent[1], o.recent[2], observation{samples, seconds}
 	o.run++
-	if !o.known() {
-		if o.run == len(o.recent) {
-			o.start()
-		}
-		return
-	}
 	o.levelVar += drift * drift
-	if ratio, jumped := o.jump(); jumped {
+	ratio, jumped := o.jump()
+	if jumped {
 		o.level *= ratio
 		o.levelVar += o.noiseVar
 		o.run = 0
@@ -86,20 +90,31 @@ func (o *Online) Observe(samples, seconds float64) {
 		o.update(samples, seconds)
 	}
 	o.level = max(leastSeconds, min(o.level, mostSeconds))
+	return jumped
 }
 
-func (o *Online) known() bool { return o.level > 0 }
+func (o *Online) known() bool { return o.seen > 0 }
 
-// start takes the median speed of the recent observations, so that a pause among them does no harm, for proportional.
+// Settled says whether the first steps are behind, in which memory is allocated and kernels are compiled.
+func (o *Online) Settled() bool { return o.seen == starting }
+
+// start takes the median speed of the first observations for proportional. Observations far slower than the newest are
+// left out, since first steps are slow. A slow newest leaves all in, and the median is deaf to it.
 func (o *Online) start() {
-	var perSample [3]float64
-	for i, seen := range o.recent {
-		perSample[i] = seen.seconds / seen.samples
+	first := o.recent[mostRun-o.seen:]
+	newest := first[len(first)-1]
+	var room [starting]float64
+	perSample := room[:0]
+	for _, seen := range first {
+		if v := seen.seconds / seen.samples; v <= startSlack*newest.seconds/newest.samples {
+			perSample = append(perSample, v)
+		}
 	}
-	o.at = o.recent[2].samples
-	o.level = median(perSample) * o.at
+	slices.Sort(perSample)
+	o.at = newest.samples
+	o.level = max(leastSeconds, min(perSample[(len(perSample)-1)/2]*o.at, mostSeconds))
 	o.noiseVar = firstNoise * firstNoise
-	o.levelVar = o.noiseVar / 2
+	o.levelVar = o.noiseVar / float64(len(perSample))
 	o.shareVar = firstShare * firstShare
 }
 
@@ -142,22 +157,22 @@ func (o *Online) variance(samples float64) float64 {
 
 // jump says whether the level has jumped, and by which factor.
 func (o *Online) jump() (ratio float64, jumped bool) {
-	if o.run < len(o.recent) {
+	n := max(leastRun, min(o.jumpRun, mostRun))
+	if o.run < n {
 		return 1, false
 	}
-	var ratios [3]float64
+	var room [mostRun]float64
+	ratios := room[:0]
 	above, below := true, true
-	for i, seen := range o.recent {
+	for _, seen := range o.recent[mostRun-n:] {
 		off := 1 + max(jumpRatio, jumpSigma*math.Sqrt(o.variance(seen.samples)+o.noiseVar))
-		ratios[i] = seen.seconds / o.predict(seen.samples)
-		above = above && ratios[i] > off
-		below = below && ratios[i] < 1/off
+		ratio := seen.seconds / o.predict(seen.samples)
+		above = above && ratio > off
+		below = below && ratio < 1/off
+		ratios = append(ratios, ratio)
 	}
-	return median(ratios), above || below
-}
-
-func median(x [3]float64) float64 {
-	return max(min(x[0], x[1]), min(max(x[0], x[1]), x[2]))
+	slices.Sort(ratios)
+	return ratios[n/2], above || below
 }
 
 // update is one step of both filters.
@@ -166,9 +181,11 @@ func (o *Online) update(samples, seconds float64) {
 	total := o.variance(samples) + o.noiseVar
 	residual := seconds/o.predict(samples) - 1
 	z := residual / math.Sqrt(total)
-	z = max(-clip, min(z, clip))
-	residual = z * math.Sqrt(total)
-	o.noiseVar = max(o.noiseVar*(1+noiseGain*(z*z-1)), leastNoise*leastNoise)
+	noisy := min(z*z, noiseClip*noiseClip)
+	o.noiseVar = max(o.noiseVar*(1+noiseGain*(noisy-1)), leastNoise*leastNoise)
+	if math.Abs(z) > pause {
+		return
+	}
 
 	gain := o.levelVar / total
 	o.level *= 1 + gain*residual

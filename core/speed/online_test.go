@@ -24,19 +24,19 @@ func seconds(t *testing.T, o *Online, n int) float64 {
 	return c.Seconds(n)
 }
 
-func TestOnlineStartsProportional(t *testing.T) {
+func TestOnlineStartsProportionalAndForgetsSlowFirstSteps(t *testing.T) {
 	var o Online
-	for _, compiling := range []float64{99, 98} {
-		o.Observe(32, compiling)
-	}
-	for _, took := range []float64{1, 50, 1.5} {
-		if _, known := o.Curve(); known {
-			t.Errorf("known before %v s", took)
+	for i, step := range []struct{ took, want float64 }{
+		{99, 198}, // all that is known
+		{98, 196}, // the faster of two
+		{1, 2},    // the others were slow for reasons of their own
+		{50, 2},   // a pause
+		{1.5, 2},  // the faster of the two that are no pause
+	} {
+		o.Observe(32, step.took)
+		if got := seconds(t, &o, 64); got != step.want {
+			t.Errorf("step %d: %v s for twice the samples, want %v", i, got, step.want)
 		}
-		o.Observe(32, took)
-	}
-	if got := seconds(t, &o, 64); got != 3 {
-		t.Errorf("%v s for twice the samples, want 3, twice the median", got)
 	}
 }
 

@@ -14,7 +14,7 @@ from evenstep.v1 import balancer_pb2 as wire
 from launch import eventually
 from scripted_core import ScriptedCore
 
-ROWS = [Row(1, 8.0, 0.1), Row(1, 8.0, 0.2)]
+ROWS = [Row(1, 8.0, 0.1, 1.5, 4096), Row(1, 8.0, 0.2)]
 OPENING = wire.Open(job="test", global_batch=16, workers=[wire.Worker(min_batch_size=2)] * 2)
 
 
@@ -35,6 +35,9 @@ def test_reports_go_out_and_allocations_come_back() -> None:
     report = server.reports[0]
     assert (report.step, report.next_free_step) == (3, 4)
     assert [(w.rank, w.compute_seconds, w.samples) for w in report.workers] == [(0, 0.1, 8.0), (1, 0.2, 8.0)]
+    assert (report.workers[0].cpu_available, report.workers[0].memory_available_bytes) == (1.5, 4096)
+    assert not report.workers[1].HasField("cpu_available")
+    assert not report.workers[1].HasField("memory_available_bytes")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,11 @@ def test_a_shared_core_is_handed_on(new_job: Callable[..., Job]) -> None:
             "evenstep: --rdzv-endpoint is empty, and several nodes must share one; on every node: torchrun --nnodes=1:2"
             " --rdzv-backend=evenstep --rdzv-endpoint=HOST:PORT --rdzv-id=ID ...",
         ),
-        ("--rdzv-conf=policy=fast", "evenstep: policy in --rdzv-conf: 'fast' is not valid; give auto or equal"),
+        (
+            "--rdzv-conf=policy=fast",
+            "evenstep: policy in --rdzv-conf: 'fast' is not valid; give one of auto, equal, lbbsp-cpu,"
+            " lbbsp-gpu-analytic, lbbsp-gpu-tuning",
+        ),
     ],
 )
 def test_a_bad_request_is_one_line(job: Job, option: str, line: str) -> None:
@@ -126,13 +130,14 @@ def test_a_core_that_dies_is_back_at_its_address(job: Job) -> None:
     assert job.said() == ["evenstep: the core died (signal 9); starting it again"]
 
 
+@pytest.mark.parametrize("group", [False, True], ids=["alone", "group"])
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
-def test_nothing_outlives_torchrun(job: Job, sign: signal.Signals) -> None:
+def test_nothing_outlives_torchrun(job: Job, sign: signal.Signals, group: bool) -> None:
     agent = job.start("--nproc-per-node=2", worker="stay")
     job.lines(2)
     assert len(job.processes()) == 4
-    if sign == signal.SIGINT:
-        os.killpg(agent.pid, sign)  # as a terminal does; the core gets it too
+    if group:
+        os.killpg(agent.pid, sign)  # as a terminal or a container does
     else:
         agent.send_signal(sign)
     assert agent.wait(40) != 0

@@ -40,7 +40,7 @@ def test_settings_come_from_the_flag_before_the_environment() -> None:
         ({"core": "host:7000"}, {}, "core in --rdzv-conf: 'host:7000' is not valid; give unix:/PATH"),
         ({"core": "unix:core.sock"}, {}, "core in --rdzv-conf: 'unix:core.sock' is not valid; give unix:/PATH"),
         ({}, {"EVENSTEP_ADDR": "tcp:a:1"}, "EVENSTEP_ADDR: 'tcp:a:1' is not valid; give unix:/PATH (tcp: is not supp"),
-        ({"policy": "Auto"}, {}, "policy in --rdzv-conf: 'Auto' is not valid; give auto or equal"),
+        ({"policy": "Auto"}, {}, "policy in --rdzv-conf: 'Auto' is not valid; give one of auto, equal, lbbsp-cpu"),
         ({"workload": "a b"}, {}, "workload in --rdzv-conf: 'a b' is not valid; give 1 to 128 of A-Za-z0-9._:/@+-"),
         ({"workload": "a\n"}, {}, "workload in --rdzv-conf: 'a\\n' is not valid; give 1 to 128 of A-Za-z0-9._:/@+-"),
         ({"workload": "a" * 129}, {}, "give 1 to 128 of A-Za-z0-9._:/@+-"),

@@ -63,8 +63,8 @@ def test_split(sizes: tuple[int, ...]) -> None:
     for samples in range(1, sum(sizes) + 1):
         shares = split(samples, sizes)
         assert sum(shares) == samples
-        assert min(shares) >= min(1, samples // len(sizes))
-        assert all(share <= size + 1 for share, size in zip(shares, sizes, strict=True))
+        assert min(shares) >= min(2, samples // len(sizes), min(sizes) if samples == sum(sizes) else 2)
+        assert all(share <= size + 2 for share, size in zip(shares, sizes, strict=True))
     assert split(sum(sizes), sizes) == list(sizes)
 
 
@@ -90,6 +90,25 @@ def test_a_finished_epoch_starts_afresh_where_the_loop_sets_none() -> None:
     again = BalancedBatchSampler(range(10), 4)
     again.load_state_dict(sampler.state_dict())
     assert list(again) == first
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_look_after_a_resume_repeats_nothing(num_workers: int) -> None:
+    sampler = BalancedBatchSampler(range(12), 4, shuffle=False)
+    sampler.balanced = True
+    sampler.load_state_dict({**sampler.state_dict(), "position": 4})
+    loader = DataLoader(range(12), batch_sampler=sampler, num_workers=num_workers)  # type: ignore[arg-type]
+    assert next(iter(loader)).tolist() == [4, 5, 6, 7]
+    assert [batch.tolist() for batch in loader] == [[4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_an_iteration_that_another_one_ended_says_so() -> None:
+    sampler = BalancedBatchSampler(range(12), 4)
+    first = iter(sampler)
+    next(first)
+    next(iter(sampler))
+    with pytest.raises(RuntimeError, match="ended by a newer one"):
+        next(first)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -33,16 +33,18 @@ const (
 type BalancerClient interface {
 	// Balance is one job's stream, or one worker's where the launcher has no collectives of its own.
 	// The first request is an Open, every later one a StepReport. The core answers each step that it has from all
-	// workers with exactly one Allocation, which repeats the version in force when nothing changes. A report of a step that
-	// was answered, or of an older one, is ignored.
+	// workers with one Allocation, which repeats the version in force when nothing changes. A report of a step that was
+	// answered, or of an older one, is ignored. Where 64 answers are unread, a stream for all workers loses the oldest:
+	// each says all that is in force. That of a single worker ends, since workers must learn of the same changes.
 	//
-	// Where workers report for themselves, a step waits for each that has not gone away, also for those still to come, but
-	// no longer than until 16 newer steps wait too. Only a step that all have reported, while all have a stream to learn of
-	// it, can change the sizes; others are answered with the version in force.
+	// Where workers report for themselves, a step waits for each that has not gone away, also for those still to come,
+	// but no longer than until 16 newer steps wait too. Only a step that all have reported, while all have a stream to
+	// learn of it, can change the sizes; others are answered with the version in force.
 	//
 	// INVALID_ARGUMENT names the field that is wrong and what would be right. ALREADY_EXISTS names the parameter in which
 	// the open job differs. ABORTED: a newer stream of the job, or of the same worker, took the place of this one.
-	// RESOURCE_EXHAUSTED: too many answers are unread, or the core has too many workers. UNAVAILABLE: the core is stopping.
+	// RESOURCE_EXHAUSTED: 64 answers to a worker are unread, or the core has too many workers. UNAVAILABLE: the core is
+	// stopping.
 	Balance(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BalanceRequest, BalanceResponse], error)
 }
 
@@ -75,16 +77,18 @@ type Balancer_BalanceClient = grpc.BidiStreamingClient[BalanceRequest, BalanceRe
 type BalancerServer interface {
 	// Balance is one job's stream, or one worker's where the launcher has no collectives of its own.
 	// The first request is an Open, every later one a StepReport. The core answers each step that it has from all
-	// workers with exactly one Allocation, which repeats the version in force when nothing changes. A report of a step that
-	// was answered, or of an older one, is ignored.
+	// workers with one Allocation, which repeats the version in force when nothing changes. A report of a step that was
+	// answered, or of an older one, is ignored. Where 64 answers are unread, a stream for all workers loses the oldest:
+	// each says all that is in force. That of a single worker ends, since workers must learn of the same changes.
 	//
-	// Where workers report for themselves, a step waits for each that has not gone away, also for those still to come, but
-	// no longer than until 16 newer steps wait too. Only a step that all have reported, while all have a stream to learn of
-	// it, can change the sizes; others are answered with the version in force.
+	// Where workers report for themselves, a step waits for each that has not gone away, also for those still to come,
+	// but no longer than until 16 newer steps wait too. Only a step that all have reported, while all have a stream to
+	// learn of it, can change the sizes; others are answered with the version in force.
 	//
 	// INVALID_ARGUMENT names the field that is wrong and what would be right. ALREADY_EXISTS names the parameter in which
 	// the open job differs. ABORTED: a newer stream of the job, or of the same worker, took the place of this one.
-	// RESOURCE_EXHAUSTED: too many answers are unread, or the core has too many workers. UNAVAILABLE: the core is stopping.
+	// RESOURCE_EXHAUSTED: 64 answers to a worker are unread, or the core has too many workers. UNAVAILABLE: the core is
+	// stopping.
 	Balance(grpc.BidiStreamingServer[BalanceRequest, BalanceResponse]) error
 	mustEmbedUnimplementedBalancerServer()
 }

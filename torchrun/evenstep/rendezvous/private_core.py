@@ -1,8 +1,7 @@
 """The private core: an `evenstep serve` that belongs to one torchrun agent and ends with it, however that ends.
 
 The core reads its standard input, whose other end only the agent holds: when the agent is gone, even by kill -9, the
-core meets the end of its input, removes its socket and folder, and exits. It ignores the terminal's ^C, since torchrun
-needs it until the workers are down.
+core meets the end of its input, removes its socket and folder, and exits.
 """
 
 import atexit
@@ -75,7 +74,10 @@ class PrivateCore:
             if self._stopping.is_set():
                 return
             # Both pipes are close-on-exec: no worker inherits the end that keeps the core alive.
-            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            # A session of its own: a signal to torchrun's whole group leaves it the time to remove its folder.
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
         if not _listens(self._process):
             _end(self._process, patience=0.5)
             ending = _ending(self._process.returncode)

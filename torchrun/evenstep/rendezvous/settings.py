@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+POLICIES = "auto", "equal", "lbbsp-cpu", "lbbsp-gpu-analytic", "lbbsp-gpu-tuning"
+"""What the core takes; `sizing.Kinds` in the Go core lists them."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -29,6 +32,6 @@ class Settings:
 
         # A relative path would name another socket on another agent.
         core = read("core", "EVENSTEP_ADDR", "unix:/.+", "unix:/PATH (tcp: is not supported yet)")
-        policy = read("policy", "EVENSTEP_POLICY", "auto|equal", "auto or equal")
+        policy = read("policy", "EVENSTEP_POLICY", "|".join(POLICIES), "one of " + ", ".join(POLICIES))
         workload = read("workload", "EVENSTEP_WORKLOAD", r"[A-Za-z0-9._:/@+-]{1,128}", "1 to 128 of A-Za-z0-9._:/@+-")
         return cls(core, policy, workload)

@@ -25,6 +25,7 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.torch.exchange import Exchange, Parcel, Row, new_group
+from evenstep.torch.inputs import DrivingInputs
 from evenstep.torch.sampler import BalancedBatchSampler, Ticket
 from evenstep.torch.schedule import Learned
 from evenstep.torch.stopwatch import CudaClock, HostClock, Stopwatch
@@ -112,7 +113,7 @@ class _Loop:
         self._weight = None
         if not torch.is_grad_enabled():
             return
-        ticket = self.sampler.take() if module.training else None
+        ticket = self.sampler.take()
         if ticket is None:
             if self._peers is not None:
                 self._weight = self._begin_backward_of_no_batch
@@ -144,7 +145,13 @@ class _Loop:
 
     def _after_forward(self, module: nn.Module, args: tuple[Any, ...], outputs: Any) -> Any:
         weight, self._weight = self._weight, None
-        return outputs if weight is None else weighted(outputs, weight)
+        if weight is None:
+            return outputs
+        outputs, found = weighted(outputs, weight)
+        if found == 0:
+            kind = type(outputs).__name__
+            self._tell_once(f"the model returned a {kind} without a tensor to differentiate, so nothing is weighted")
+        return outputs
 
     def _begin_backward(self, weight: Callable[[], Weight]) -> Weight:
         if not self._ending:
@@ -203,7 +210,7 @@ class _Loop:
     def _tell_once(self, fault: str) -> None:
         if fault not in self._told:
             self._told.add(fault)
-            supported = "train each batch with forwards in training mode and one backward"
+            supported = "train each batch with forwards and one backward through their outputs"
             _log.warning("evenstep: rank %d: %s; %s", self.sampler.rank, fault, supported)
 
 
@@ -230,6 +237,7 @@ class _Peers:
         self._schedule = sampler.schedule
         self._stopwatch = loop.stopwatch
         self._device = loop.device
+        self._inputs = DrivingInputs()
         self._group = new_group()
         self._parcel = Parcel(self.world)
         self._parts: list[tuple[int, Sequence[int]]] = []  # of the allocation that rank 0 is sending
@@ -269,7 +277,8 @@ class _Peers:
             return
         part, sizes = self._next_part()
         samples, seconds = self._stopwatch.read()
-        exchange = Exchange(self._group, Row(self._schedule.depth, samples, seconds), part, sizes)
+        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read())
+        exchange = Exchange(self._group, row, part, sizes)
         if self._core is not None:
             self._unreported.append((step, exchange))
 
@@ -286,7 +295,8 @@ class _Peers:
         """Report the exchanges that are complete; on rank 0."""
         while self._unreported and self._unreported[0][1].done():
             step, exchange = self._unreported.pop(0)
-            self._core.report(step, self._schedule.drawn, exchange.rows())
+            # An answer can travel with the exchange of the step at hand at the earliest.
+            self._core.report(step, self._schedule.consumed + self._schedule.depth + 1, exchange.rows())
 
     def _next_part(self) -> tuple[int, Sequence[int]]:
         if self._core is not None and not self._parts:
@@ -306,6 +316,7 @@ class _Peers:
             "drop_last": sampler.drop_last,
             "dataset size": sampler.dataset_size,
             "epoch": sampler.epoch,
+            "position in the epoch": ticket.position if (ticket := sampler.take()) is not None else 0,
             "EVENSTEP_BATCH_SIZES": self._sent,
             "count": "not given" if loop.count is None else "given",
         }

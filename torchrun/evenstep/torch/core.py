@@ -52,7 +52,13 @@ class Core:
             step=step,
             next_free_step=next_free_step,
             workers=[
-                wire.WorkerReport(rank=rank, compute_seconds=row.seconds, samples=row.samples)
+                wire.WorkerReport(
+                    rank=rank,
+                    compute_seconds=row.seconds,
+                    samples=row.samples,
+                    cpu_available=row.cpu or None,
+                    memory_available_bytes=row.memory or None,
+                )
                 for rank, row in enumerate(rows)
             ],
         )

@@ -12,18 +12,20 @@ import torch
 import torch.distributed as dist
 
 # The row: the first fields are every rank's own, the rest is rank 0's part of the newest allocation.
-_DEPTH, _SAMPLES, _SECONDS, _PART = range(4)
+_DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _PART = range(6)
 # An allocation travels in parts of this many sizes, so that a row stays small with a thousand ranks.
 PART_SIZES = 64
 
 
 @dataclass(frozen=True)
 class Row:
-    """One rank's news: its look-ahead in steps, samples and compute seconds of its newest measured steps or zeros."""
+    """One rank's news; of what it does not know, zeros."""
 
-    depth: int
-    samples: float
-    seconds: float
+    depth: int  # its look-ahead in steps
+    samples: float  # of its newest measured steps, a mean
+    seconds: float  # compute time of so many
+    cpu: float = 0.0  # cores available to it
+    memory: int = 0  # bytes of host memory available to it
 
 
 class Exchange:
@@ -32,7 +34,8 @@ class Exchange:
     def __init__(self, group: dist.ProcessGroup, row: Row, part: int, sizes: Sequence[int]) -> None:
         """Issue it. `part` says which part of an allocation `sizes` is, from 1; 0 is none. Rank 0's alone is read."""
         mine = torch.zeros(_PART + 1 + PART_SIZES, dtype=torch.float64)
-        mine[_DEPTH], mine[_SAMPLES], mine[_SECONDS], mine[_PART] = row.depth, row.samples, row.seconds, part
+        mine[_DEPTH], mine[_SAMPLES], mine[_SECONDS] = row.depth, row.samples, row.seconds
+        mine[_CPU], mine[_MEMORY], mine[_PART] = row.cpu, row.memory, part
         mine[_PART + 1 : _PART + 1 + len(sizes)] = torch.tensor(sizes, dtype=torch.float64)
         self._rows = [torch.empty_like(mine) for _ in range(group.size())]
         self._work = dist.all_gather(self._rows, mine, group=group, async_op=True)
@@ -44,7 +47,8 @@ class Exchange:
     def rows(self) -> list[Row]:
         """Wait for the rows of all ranks. Raises RuntimeError where a rank is gone."""
         self._work.wait()
-        return [Row(int(r[_DEPTH]), float(r[_SAMPLES]), float(r[_SECONDS])) for r in self._rows]
+        fields = [row[:_PART].tolist() for row in self._rows]
+        return [Row(int(f[_DEPTH]), f[_SAMPLES], f[_SECONDS], f[_CPU], int(f[_MEMORY])) for f in fields]
 
     def part(self) -> tuple[int, list[int]]:
         """Give rank 0's part of an allocation as (part, sizes), padded to PART_SIZES; part 0 is none."""

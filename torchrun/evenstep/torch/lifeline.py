@@ -6,7 +6,9 @@ Without this, a torchrun that is killed with -9 leaves its workers training on a
 import contextlib
 import ctypes
 import os
+import select
 import signal
+import threading
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -14,7 +16,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 def end_with_agent() -> None:
     """Ask the kernel to send SIGTERM to this process when the agent named by EVENSTEP_AGENT_PID dies.
 
-    Sends it at once where the agent is gone already. Does nothing where it lives and is not this process's parent.
+    Sends it at once where the agent is gone already. Where something stands between it and us, a thread watches it.
     """
     agent = os.environ.get("EVENSTEP_AGENT_PID", "")
     if not agent.isdecimal():
@@ -23,15 +25,17 @@ def end_with_agent() -> None:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     # Not our parent: something stands between us, or it died before the kernel knew of our wish.
-    if int(agent) != os.getppid() and _is_gone(int(agent)):
-        os.kill(os.getpid(), signal.SIGTERM)
+    if int(agent) != os.getppid():
+        threading.Thread(target=_follow, args=(int(agent),), name="evenstep-lifeline", daemon=True).start()
 
 
-def _is_gone(pid: int) -> bool:
+def _follow(agent: int) -> None:
     try:
-        os.kill(pid, 0)
+        handle = os.pidfd_open(agent)
     except ProcessLookupError:
-        return True
-    except OSError:
         pass
-    return False
+    except OSError:  # a kernel without pidfd, or no file to be had
+        return
+    else:
+        select.select([handle], [], [])
+    os.kill(os.getpid(), signal.SIGTERM)

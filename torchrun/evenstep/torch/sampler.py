@@ -87,6 +87,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         self._loaded = False  # no iteration has begun since load_state_dict
         self._tickets: deque[Ticket] = deque()
         self._in_hand = False  # the first ticket's forward has begun
+        self._iteration: object | None = None  # the one under way
         self._schedule: Schedule | None = None
 
     def __len__(self) -> int:
@@ -141,14 +142,23 @@ class BalancedBatchSampler(Sampler[list[int]]):
         self._loaded = True
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield the dataset indices of this rank's batches. One iteration at a time: a new one ends the last."""
+        """Yield the dataset indices of this rank's batches. One iteration at a time: a new one ends the one before.
+
+        Raises RuntimeError where an iteration goes on that another one has ended.
+        """
         # A generator: DataLoader calls iter() once more than it draws, and nothing may happen before the first draw.
         schedule = self.schedule
         order = self._order()
         self._abandon()
         self._loaded = False
+        self._iteration = mine = object()
         start, end = self._resume_at, self._end(self._resume_at)
         for low in range(start, end, self.global_batch_size):
+            if self._iteration is not mine:
+                raise RuntimeError(
+                    "evenstep: this iteration was ended by a newer one over the same sampler; to look at samples on "
+                    "the side, give their loader a sampler of its own"
+                )
             high = min(low + self.global_batch_size, end)
             step, sizes = schedule.draw()
             shares = split(high - low, sizes)
@@ -158,7 +168,8 @@ class BalancedBatchSampler(Sampler[list[int]]):
             if not self.balanced:
                 self.finish()
             yield rows
-        self._resume_at = 0
+        if start >= end:  # nothing was left of the epoch
+            self._resume_at = 0
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -214,16 +225,18 @@ class BalancedBatchSampler(Sampler[list[int]]):
 def split(samples: int, sizes: Sequence[int]) -> list[int]:
     """Divide the samples of a step among the ranks in proportion to `sizes`.
 
-    A full batch gives `sizes` itself. In a shorter one every rank gets at least one sample while there are enough,
-    since the mean loss of no samples is not a number.
+    A full batch gives `sizes` itself. In a shorter one every rank gets at least two samples while there are enough,
+    then one: the mean loss of no samples is not a number, and batch statistics need two.
     """
-    total = sum(sizes)
+    total, world = sum(sizes), len(sizes)
     if samples == total:
         return list(sizes)
-    spare = max(0, samples - len(sizes))
+    if samples < world:
+        return [int(rank < samples) for rank in range(world)]
+    least = min(2, samples // world)
+    spare = samples - least * world
     bounds = [0, *(spare * upto // total for upto in accumulate(sizes))]
-    ones = [1 if rank < samples else 0 for rank in range(len(sizes))]
-    return [high - low + one for (low, high), one in zip(pairwise(bounds), ones, strict=True)]
+    return [least + high - low for low, high in pairwise(bounds)]
 
 
 def equal(total: int, parts: int) -> tuple[int, ...]:

@@ -7,8 +7,10 @@ accumulation, collectives inside the backward, a communication hook of the user'
 values of outputs and loss as they are.
 """
 
-import dataclasses
-from collections.abc import Callable
+import copy
+import operator
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -38,21 +40,48 @@ class _Weighted(torch.autograd.Function):
         return (grad if weight == 1 else grad * weight), None
 
 
-def weighted(outputs: Any, weight: Callable[[], Weight]) -> Any:
-    """Give `outputs` with every differentiable tensor in it passed through the weighted identity.
+def weighted(outputs: Any, weight: Callable[[], Weight]) -> tuple[Any, int]:
+    """Give `outputs` with every differentiable tensor in it passed through the weighted identity, and their number.
 
-    Reaches into what torch's pytree knows (dict, list, tuple, registered classes) and into dataclasses.
+    Reaches into what torch's pytree knows (dict, list, tuple, registered classes), into mappings, and into the
+    attributes of other objects, which are copied.
     """
+    found = 0
+    seen: set[int] = set()  # objects that may hold each other
 
     def one(leaf: Any) -> Any:
+        nonlocal found
         if isinstance(leaf, torch.Tensor):
-            return _Weighted.apply(leaf, weight) if leaf.requires_grad else leaf
-        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-            fields = {f.name: weighted(getattr(leaf, f.name), weight) for f in dataclasses.fields(leaf) if f.init}
-            return dataclasses.replace(leaf, **fields)
+            if not leaf.requires_grad:
+                return leaf
+            found += 1
+            return _Weighted.apply(leaf, weight)
+        if id(leaf) in seen:
+            return leaf
+        seen.add(id(leaf))
+        if isinstance(leaf, Mapping):
+            return _replaced(leaf, {key: inner(value) for key, value in leaf.items()}, operator.setitem)
+        if hasattr(leaf, "__dict__") and not callable(leaf) and not isinstance(leaf, (type, ModuleType)):
+            # object.__setattr__ reaches frozen dataclasses too; their __init__ is not run again.
+            return _replaced(leaf, {name: inner(value) for name, value in vars(leaf).items()}, object.__setattr__)
         return leaf
 
-    return pytree.tree_map(one, outputs)
+    def inner(value: Any) -> Any:
+        return pytree.tree_map(one, value)
+
+    return inner(outputs), found
+
+
+def _replaced(owner: Any, values: dict[Any, Any], put: Callable[[Any, Any, Any], None]) -> Any:
+    """Give a shallow copy of `owner` with `values` put into it; `owner` itself where none is new."""
+    old = owner if isinstance(owner, Mapping) else vars(owner)
+    new = {key: value for key, value in values.items() if value is not old[key]}
+    if not new:
+        return owner
+    copied = copy.copy(owner)
+    for key, value in new.items():
+        put(copied, key, value)
+    return copied
 
 
 def rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:

@@ -1,0 +1,156 @@
+package sizing
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/evenstep/evenstep/core/speed"
+)
+
+// Whatever is reported, in whatever order, every policy keeps to the sum, the limits and the quantum.
+func TestPoliciesKeepTheirPromises(t *testing.T) {
+	number := rapid.OneOf(rapid.Float64(), rapid.Float64Range(1e-3, 100),
+		rapid.SampledFrom([]float64{0, math.NaN(), math.Inf(1), math.Inf(-1), -1, 1e308, 5e-324}))
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t)
+		var policies []Policy
+		for _, k := range Kinds() {
+			policy, err := k.New(p, nil)
+			if err != nil {
+				t.Skip(err)
+			}
+			policies = append(policies, policy)
+		}
+		sizes := make([][]int, len(policies))
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			// Workers that are timed, that are not, and those that come and go.
+			more := rapid.SampledFrom([]int{0, 0, 0, 1, -1}).Draw(t, "more")
+			observed := make([]speed.Observation, len(p.Workers)+more)
+			for i := range observed {
+				observed[i] = speed.Observation{Samples: number.Draw(t, "samples"), Seconds: number.Draw(t, "seconds")}
+			}
+			for i, policy := range policies {
+				sizes[i] = checkStep(t, p, policy, observed, sizes[i])
+			}
+		}
+	})
+}
+
+// checkStep is a step of the policy, which trained on the sizes before.
+func checkStep(t interface{ Fatalf(string, ...any) }, p Problem, policy Policy, observed []speed.Observation,
+	before []int) []int {
+	d, changed := policy.Step(observed, 1)
+	checkSizes(t, p, d.BatchSizes)
+	if !(d.StepSeconds >= 0) || math.IsInf(d.StepSeconds, 1) {
+		t.Fatalf("%T: %v step seconds", policy, d.StepSeconds)
+	}
+	if before != nil && !changed && !slices.Equal(d.BatchSizes, before) {
+		t.Fatalf("%T: %v after %v, and said to be unchanged", policy, d.BatchSizes, before)
+	}
+	return d.BatchSizes
+}
+
+// FuzzPolicies feeds arbitrary floats, eight bytes each, to jobs with limits and a quantum. The first byte of each step
+// is the number of its observations.
+func FuzzPolicies(f *testing.F) {
+	f.Add([]byte{3})
+	step := []byte{3}
+	for _, x := range []float64{8, 1, 16, math.NaN(), 1e308, 5e-324} {
+		step = binary.LittleEndian.AppendUint64(step, math.Float64bits(x))
+	}
+	f.Add(slices.Repeat(step, 30))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := Problem{GlobalBatch: 64, Quantum: 4, Workers: []Worker{
+			{Min: 0, Max: 64}, {Min: 5, Max: 30}, {Min: 4, Max: 64, CommunicateSeconds: 0.1}}}
+		for _, k := range Kinds() {
+			policy, err := k.New(p, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sizes []int
+			for data := data; len(data) > 0; {
+				observed := make([]speed.Observation, data[0]%5)
+				data = data[1:]
+				for i := range observed {
+					observed[i].Samples, data = float(data)
+					observed[i].Seconds, data = float(data)
+				}
+				sizes = checkStep(t, p, policy, observed, sizes)
+			}
+		}
+	})
+}
+
+func TestPoliciesRefuse(t *testing.T) {
+	p := Problem{GlobalBatch: 64, Quantum: 8, Workers: []Worker{{Min: 8, Max: 40}, {Min: 8, Max: 64}}}
+	for _, k := range Kinds() {
+		if _, err := k.New(p, []int{16, 40}); errorText(err) !=
+			"batch_sizes: they sum to 56; give sizes that sum to global_batch 64" {
+			t.Errorf("%s: %v", k.Name, err)
+		}
+		policy, err := k.New(p, []int{16, 48})
+		if err != nil {
+			t.Fatalf("%s: %v", k.Name, err)
+		}
+		if d, changed := policy.Step(nil, 1); changed || !slices.Equal(d.BatchSizes, []int{16, 48}) {
+			t.Errorf("%s: starts at %v, not where it was told", k.Name, d.BatchSizes)
+		}
+	}
+}
+
+func TestAnalyticIsOptimal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t)
+		sizes, other := make([]int, len(p.Workers)), make([]int, len(p.Workers))
+		got, err := Analytic(p, sizes)
+		want, wantErr := MinMax(p, other)
+		if errorText(err) != errorText(wantErr) {
+			t.Fatalf("%v, MinMax %v", err, wantErr)
+		}
+		if err != nil {
+			t.Skip(err)
+		}
+		checkSizes(t, p, sizes)
+		if got != want || got != p.StepSeconds(sizes) {
+			t.Fatalf("%v said to take %v s, optimum %v with %v s", sizes, got, other, want)
+		}
+	})
+}
+
+func TestAnalyticSurvivesAnyCurve(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t)
+		for i := range p.Workers {
+			p.Workers[i].Curve = wild(rapid.SliceOfN(rapid.Float64(), 1, 9).Draw(t, "wild"))
+		}
+		sizes := make([]int, len(p.Workers))
+		if _, err := Analytic(p, sizes); err == nil {
+			checkSizes(t, p, sizes)
+		}
+	})
+}
+
+func TestProportionalSizes(t *testing.T) {
+	p := Problem{GlobalBatch: 120, Quantum: 1, Workers: []Worker{
+		{Min: 1, Max: 120, Curve: speed.Affine{PerSample: 1}},
+		{Min: 1, Max: 120, Curve: speed.Affine{Fixed: 40, PerSample: 1}}, // 2 seconds a sample at 40
+		{Min: 1, Max: 120, Curve: speed.Affine{PerSample: 2}, CommunicateSeconds: 40},
+	}}
+	sizes := make([]int, 3)
+	seconds, err := ProportionalSizes(p, sizes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSizes(t, p, sizes)
+	// At 40 samples they take 1, 2 and 3 seconds a sample: 6/11, 3/11 and 2/11 of 120 at best, that is 65.45 seconds.
+	if slowest := max(sizes[0], 2*sizes[1], 3*sizes[2]); slowest != 66 {
+		t.Errorf("%v", sizes)
+	}
+	if seconds != p.StepSeconds(sizes) {
+		t.Errorf("%v s, takes %v s", seconds, p.StepSeconds(sizes))
+	}
+}
