@@ -25,9 +25,9 @@ lint: .venv/.ready ## check format, types and that generated code is current
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "not gofmt-ed: $$bad" >&2; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
-	.venv/bin/ruff format --check .
-	.venv/bin/ruff check .
-	cd torchrun && ../.venv/bin/mypy
+	.venv/bin/python -m ruff format --check .
+	.venv/bin/python -m ruff check .
+	cd torchrun && ../.venv/bin/python -m mypy
 	$(MAKE) proto
 	git diff --exit-code -- proto torchrun/evenstep/v1
 
