@@ -16,6 +16,7 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler as create_c10d_handler
 
 from evenstep import binary
+from evenstep.lifeline import pid_namespace
 from evenstep.rendezvous.private_core import PrivateCore
 from evenstep.rendezvous.settings import Settings
 
@@ -93,6 +94,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
             "EVENSTEP_WORKLOAD": self._settings.workload,
             # A worker asks the kernel to end it with this process, so that none outlives a kill -9 of torchrun.
             "EVENSTEP_AGENT_PID": str(os.getpid()),
+            "EVENSTEP_PID_NAMESPACE": pid_namespace(),
             # gRPC's fork handlers may hang the children that a DataLoader forks, which have no use for gRPC.
             "GRPC_ENABLE_FORK_SUPPORT": "0",
         }

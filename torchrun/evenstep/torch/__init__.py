@@ -10,8 +10,8 @@ Each file holds one idea: `sampler` who gets which samples, `schedule` which bat
 tell each other, `core` the stream to the core, `balance` the step loop that joins them.
 """
 
+from evenstep.lifeline import end_with_agent
 from evenstep.torch.balance import balance
-from evenstep.torch.lifeline import end_with_agent
 from evenstep.torch.sampler import BalancedBatchSampler
 
 __all__ = ["BalancedBatchSampler", "balance"]

@@ -13,13 +13,22 @@ import threading
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
+def pid_namespace() -> str:
+    """Name the namespace in which this process's pids mean something; a container may have one of its own."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 def end_with_agent() -> None:
     """Ask the kernel to send SIGTERM to this process when the agent named by EVENSTEP_AGENT_PID dies.
 
     Sends it at once where the agent is gone already. Where something stands between it and us, a thread watches it.
+    Does nothing in another pid namespace, where that pid is another process's or nobody's.
     """
     agent = os.environ.get("EVENSTEP_AGENT_PID", "")
-    if not agent.isdecimal():
+    if not agent.isdecimal() or os.environ.get("EVENSTEP_PID_NAMESPACE") != pid_namespace():
         return
     if int(agent) == os.getppid():
         with contextlib.suppress(OSError, AttributeError):
