@@ -83,7 +83,7 @@ func (a *Auto) predicted() (p Problem, known int) {
 			w.Curve = curve
 			known++
 		} else {
-			*w = Worker{Min: a.decision.BatchSizes[i], Max: a.decision.BatchSizes[i], Curve: speed.Affine{}}
+			*w = pinned(a.decision.BatchSizes[i])
 		}
 		settled = settled && a.forecast.Settled(i)
 	}

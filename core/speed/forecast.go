@@ -39,8 +39,9 @@ const (
 type Forecast struct {
 	lag     int
 	workers []forecastWorker
-	past    [][]forecastWorker // of the last lag steps, the oldest first
-	sigma   float64            // of the deviations that were not predicted
+	now     []outlook   // by worker
+	past    [][]outlook // of the last lag steps, the oldest first
+	sigma   float64     // of the deviations that were not predicted
 
 	gram    [3]float64 // near·near, near·far, far·far
 	cross   [2]float64
@@ -50,17 +51,21 @@ type Forecast struct {
 }
 
 type forecastWorker struct {
-	learned         Online
+	learned  Online
+	averaged float64 // deviations in the averages
+	outlier  float64 // the last deviation if it was left out as an outlier
+}
+
+// outlook is what a worker's forecast is made from.
+type outlook struct {
 	curve           Affine
 	known           bool
 	near, far, long float64 // averages of the deviation from curve
-	averaged        float64 // deviations in them
-	outlier         float64 // the last deviation if it was left out as an outlier
 }
 
 // NewForecast is for so many workers.
 func NewForecast(workers int) *Forecast {
-	f := &Forecast{workers: make([]forecastWorker, workers)}
+	f := &Forecast{workers: make([]forecastWorker, workers), now: make([]outlook, workers)}
 	f.aim(1)
 	return f
 }
@@ -88,7 +93,7 @@ func (f *Forecast) Observe(observed []Observation, lag int) {
 		f.regress(f.past[0], observed)
 	}
 	for i := range f.workers {
-		f.workers[i].observe(observed[i])
+		f.workers[i].observe(&f.now[i], observed[i])
 	}
 	f.average(observed)
 	f.remember()
@@ -96,7 +101,7 @@ func (f *Forecast) Observe(observed []Observation, lag int) {
 
 // Curve is the curve predicted for a worker. It is false while nothing is known.
 func (f *Forecast) Curve(worker int) (Affine, bool) {
-	w := &f.workers[worker]
+	w := &f.now[worker]
 	factor := math.Exp(w.long + w.predicted(f.weights))
 	return Affine{Fixed: w.curve.Fixed * factor, PerSample: w.curve.PerSample * factor}, w.known
 }
@@ -107,7 +112,7 @@ func (f *Forecast) Sigma(worker, n int) float64 { return f.workers[worker].learn
 // Doubt is how far, relative to its time, the forecast of a worker may be off since the weights are known so badly: one
 // sigma.
 func (f *Forecast) Doubt(worker int) float64 {
-	w := &f.workers[worker]
+	w := &f.now[worker]
 	return math.Abs(w.near-w.long) / math.Sqrt(f.gram[0])
 }
 
@@ -115,32 +120,32 @@ func (f *Forecast) Doubt(worker int) float64 {
 func (f *Forecast) Settled(worker int) bool { return f.workers[worker].learned.Settled() }
 
 // predicted is what the weights make of the averages, beyond long.
-func (w *forecastWorker) predicted(weights [2]float64) float64 {
-	return weights[0]*(w.near-w.long) + weights[1]*(w.far-w.long)
+func (l *outlook) predicted(weights [2]float64) float64 {
+	return weights[0]*(l.near-l.long) + weights[1]*(l.far-l.long)
 }
 
 // observe updates the curve. The averages stay true to the curve as it was, unless it has jumped, or first observations
 // turned out to be slow for reasons of their own.
-func (w *forecastWorker) observe(o Observation) {
-	before, wasKnown := w.curve, w.known
+func (w *forecastWorker) observe(l *outlook, o Observation) {
+	before, wasKnown := l.curve, l.known
 	jumped := w.learned.Observe(o.Samples, o.Seconds)
-	w.curve, w.known = w.learned.Curve()
+	l.curve, l.known = w.learned.Curve()
 	if !wasKnown || !o.Measured() {
 		return
 	}
-	moved := math.Log(w.curve.at(o.Samples) / before.at(o.Samples))
+	moved := math.Log(l.curve.at(o.Samples) / before.at(o.Samples))
 	if jumped || math.Abs(moved) > math.Log(startSlack) {
-		w.near, w.far, w.long, w.averaged = 0, 0, 0, 0
+		l.near, l.far, l.long, w.averaged = 0, 0, 0, 0
 		return
 	}
-	w.near, w.far, w.long = w.near-moved, w.far-moved, w.long-moved
+	l.near, l.far, l.long = l.near-moved, l.far-moved, l.long-moved
 }
 
 // at is the time of samples that may not be whole.
 func (a Affine) at(samples float64) float64 { return a.Fixed + a.PerSample*samples }
 
 // deviate returns the workers' deviations, NaN where a worker was not measured.
-func (f *Forecast) deviate(workers []forecastWorker, observed []Observation) []float64 {
+func (f *Forecast) deviate(workers []outlook, observed []Observation) []float64 {
 	f.deviations, f.sorted = f.deviations[:0], f.sorted[:0]
 	for i, o := range observed {
 		d := math.NaN()
@@ -171,14 +176,15 @@ func (f *Forecast) average(observed []Observation) {
 	near := 1 - math.Exp2(-1/(nearHalfLife*float64(f.lag)))
 	far := 1 - math.Exp2(-1/(farHalfLife*float64(f.lag)))
 	long := 1 - math.Exp2(-1.0/longHalfLife)
-	for i, d := range f.deviate(f.workers, observed) {
+	for i, d := range f.deviate(f.now, observed) {
 		w := &f.workers[i]
 		if d, counts := w.believe(d, outlying*f.sigma); counts {
 			w.averaged++
 			least := 1 / w.averaged
-			w.near += max(near, least) * (d - w.near)
-			w.far += max(far, least) * (d - w.far)
-			w.long += max(long, least) * (d - w.long)
+			l := &f.now[i]
+			l.near += max(near, least) * (d - l.near)
+			l.far += max(far, least) * (d - l.far)
+			l.long += max(long, least) * (d - l.long)
 		}
 	}
 }
@@ -202,7 +208,7 @@ func (w *forecastWorker) believe(d, bound float64) (believed float64, counts boo
 }
 
 // regress learns from how far the workers were from what would have been predicted a lag ago.
-func (f *Forecast) regress(then []forecastWorker, observed []Observation) {
+func (f *Forecast) regress(then []outlook, observed []Observation) {
 	deviations := f.deviate(then, observed)
 	f.sorted = f.sorted[:0]
 	for i, d := range deviations {
@@ -247,13 +253,13 @@ func (f *Forecast) add(x0, x1, y float64) {
 	f.cross[1] += weight * x1 * y
 }
 
-// remember keeps the workers as they are for the regression a lag later.
+// remember keeps the outlooks as they are for the regression a lag later.
 func (f *Forecast) remember() {
 	if len(f.past) < f.lag {
-		f.past = append(f.past, slices.Clone(f.workers))
+		f.past = append(f.past, slices.Clone(f.now))
 		return
 	}
 	oldest := f.past[0]
-	copy(oldest, f.workers)
+	copy(oldest, f.now)
 	f.past = append(f.past[1:], oldest)
 }

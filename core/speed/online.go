@@ -126,9 +126,6 @@ func (o *Online) Curve() (Affine, bool) {
 	return Affine{Fixed: o.level * o.share, PerSample: o.level * (1 - o.share) / o.at}, true
 }
 
-// Noise is the sigma of one step's time around the curve, relative to it; 0 while nothing is known.
-func (o *Online) Noise() float64 { return math.Sqrt(o.noiseVar) }
-
 // Sigma is how far the curve itself may be off at n samples: one sigma, relative to its time there. It is +Inf while
 // nothing is known and for n <= 0.
 func (o *Online) Sigma(n int) float64 {

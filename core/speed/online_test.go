@@ -51,7 +51,7 @@ func TestOnlineLearnsTheFixedShare(t *testing.T) {
 			t.Errorf("%v s for %d samples, want %v", got, n, a.Seconds(n))
 		}
 	}
-	if got := o.Noise(); relative(got, 0.01) > 0.5 {
+	if got := math.Sqrt(o.noiseVar); relative(got, 0.01) > 0.5 {
 		t.Errorf("noise %v, want about 0.01", got)
 	}
 }

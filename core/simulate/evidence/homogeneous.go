@@ -43,14 +43,9 @@ func homogeneous(out io.Writer) (missed []string, err error) {
 
 // lossWhereAlike is the mean over the seeds.
 func lossWhereAlike(lag int, policy sizing.Constructor) (mean float64, err error) {
-	even, _ := sizing.Named("equal")
 	for seed := range uint64(seeds) {
 		t := alike(8, 2000, seed+1)
-		equal, err := seconds(t, lag, even.New)
-		if err != nil {
-			return 0, err
-		}
-		took, err := seconds(t, lag, policy)
+		equal, took, err := againstEqual(t, lag, policy)
 		if err != nil {
 			return 0, err
 		}

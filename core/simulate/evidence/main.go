@@ -158,14 +158,19 @@ func row(out io.Writer, name string, cells []string) {
 	fmt.Fprintf(out, "| %s | %s |\n", name, strings.Join(cells, " | "))
 }
 
+// againstEqual is how many seconds a trace takes with equal sizes and under a policy.
+func againstEqual(t *simulate.Trace, lag int, policy sizing.Constructor) (equal, took float64, err error) {
+	even, _ := sizing.Named("equal")
+	if equal, err = seconds(t, lag, even.New); err != nil {
+		return 0, 0, err
+	}
+	took, err = seconds(t, lag, policy)
+	return equal, took, err
+}
+
 // captured is what a policy captures of a trace, with real-valued shares and the defaults of `simulate steps`.
 func captured(t *simulate.Trace, lag int, policy sizing.Constructor) (float64, error) {
-	even, _ := sizing.Named("equal")
-	equal, err := seconds(t, lag, even.New)
-	if err != nil {
-		return 0, err
-	}
-	took, err := seconds(t, lag, policy)
+	equal, took, err := againstEqual(t, lag, policy)
 	if err != nil {
 		return 0, err
 	}
