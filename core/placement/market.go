@@ -3,19 +3,20 @@ package placement
 import "container/heap"
 
 const (
-	marketStep   = 1e-3 // of the highest valuation: the least rise of a price
-	bidsPerBuyer = 60   // on average, after which a market counts as one that does not clear
+	marketStep   = 3e-3 // of the highest valuation: the least rise of a price
+	bidsPerBuyer = 2000 // on average, after which a market counts as one that does not clear
 )
 
 // market clears the market of one category (paper, step 3; Easley and Kleinberg, chapter 10): every job demands as many
 // devices as the category says, those that it values most beyond their price, and the price of what is demanded more than
-// there is rises, until none is. The prices rise by bids, as in Bertsekas' auction for similar objects. Beyond its minimum a
-// job leaves the market where all costs more than it is worth.
+// there is rises, until none is. The prices rise by bids, as in Bertsekas' auction for similar objects. If leave, a job
+// takes less than the category says, down to its minimum, where more costs more than it is worth: that is not the paper's.
 //
 // value is what one device of each kind is worth to a job; 0 where it cannot run. It is nil where the market does not
 // clear.
-func (in *instance) market(c category, value [][]float64, w *work) *allotment {
+func (in *instance) market(c category, value [][]float64, leave bool, w *work) *allotment {
 	m := newAuction(in, c, value)
+	m.leave = leave
 	for bids := bidsPerBuyer * (len(m.buyers) + len(in.kinds)); len(m.buyers) > 0; bids-- {
 		if bids == 0 || !w.spend(2*len(in.kinds)) {
 			return nil
@@ -40,6 +41,7 @@ type auction struct {
 	buyers []int   // a job for each device that it still demands
 	wants  []int   // by job: devices that it has or still demands
 	step   float64
+	leave  bool
 }
 
 // slots are the devices of one kind, the cheapest first.
@@ -99,9 +101,9 @@ func (m *auction) bid(i int) bool {
 			second = net
 		}
 	}
-	if kind < 0 || best < 0 && m.wants[i] > m.in.jobs[i].min {
+	if kind < 0 || best < 0 && m.leave && m.wants[i] > m.in.jobs[i].min {
 		m.wants[i]--
-		return m.wants[i] >= m.in.jobs[i].min
+		return m.leave && m.wants[i] >= m.in.jobs[i].min
 	}
 	s := m.slots[kind]
 	for child := 1; child <= 2 && child < len(s); child++ { // the second cheapest of the same kind

@@ -203,7 +203,7 @@ func (in *instance) settle(c category, p *prices, w *work) (a *allotment) {
 		counts[i] = slices.Clone(d)
 	}
 	for range linearised {
-		next := in.market(c, in.valuations(counts, c), w)
+		next := in.market(c, in.valuations(counts, c), true, w)
 		if next == nil {
 			return a
 		}

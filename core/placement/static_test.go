@@ -4,84 +4,76 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
+	"slices"
 	"testing"
 )
 
-// published draws an instance as algorithms are compared on: three types, speeds that differ by job and by device type.
+// published draws an instance of the kind that ../../docs/placement.md reports on: types and jobs of unlike speed.
 func published(rng *rand.Rand, jobs int, capacity []int, bandwidth float64) *Problem {
 	p := &Problem{Bandwidth: bandwidth, Seed: 1}
 	base := []float64{300, 700, 1500, 500, 1000, 2000, 400}
 	uniform := func(low, high float64) float64 { return low + (high-low)*rng.Float64() }
-	total := 0
 	for k, c := range capacity {
 		p.Pools = append(p.Pools, Pool{Node: "n", Type: fmt.Sprint("t", k), Count: c})
-		total += c
 	}
 	for i := range jobs {
 		speeds, own := make(map[string]float64), uniform(0.8, 1.6)
 		for k := range capacity {
 			speeds[fmt.Sprint("t", k)] = base[k] * own * uniform(0.7, 1.3)
 		}
-		rounds, samples := math.Floor(uniform(5, 41)), uniform(20e3, 200e3)
+		rounds, samples := math.Floor(uniform(5, 41)), math.Floor(uniform(20e3, 200e3))
 		p.Jobs = append(p.Jobs, Job{ID: fmt.Sprint(i), RemainingSamples: rounds * samples, GlobalBatch: int(samples),
-			SamplesPerSecond: speeds, MinWorkers: 1, MaxWorkers: total, Weight: 1,
-			AllreduceBytes: math.Pow(10, uniform(7, 8.7))})
+			SamplesPerSecond: speeds, MinWorkers: 1, MaxWorkers: sum(capacity), Weight: 1,
+			AllreduceBytes: uniform(1e7, 5e8)})
 	}
 	return p
 }
 
-func TestGapMeasure(t *testing.T) {
-	if os.Getenv("GAP") == "" {
-		t.Skip()
-	}
-	for _, bw := range []float64{1e12, 1e8} {
+// What auto does on larger problems, on ones that can be solved exactly: the mean gap is to be at most 0.1 %, the 99th
+// percentile 2.04 %.
+func TestGapToExact(t *testing.T) {
+	var gaps []float64
+	for _, bandwidth := range []float64{1e12, 1e8} {
 		for _, s := range []struct {
-			jobs int
-			cap  []int
-		}{{2, []int{3, 3, 3}}, {3, []int{3, 3, 3}}, {3, []int{4, 4, 4}}, {4, []int{3, 3, 3}}, {8, []int{8, 8, 8}}} {
-			n := 500
-			if s.jobs == 8 {
-				n = 20
-			}
+			jobs     int
+			capacity []int
+		}{{2, []int{3, 3, 3}}, {3, []int{3, 3, 3}}, {3, []int{4, 4, 4}}, {4, []int{3, 3, 3}}} {
 			rng := rand.New(rand.NewPCG(1, 2))
-			sum, worst, low, above := 0.0, 0.0, 0.0, 0.0
-			bad := 0
-			for range n {
-				in := compile(published(rng, s.jobs, s.cap, bw))
-				opt := in.exact(Search{Budget: 1 << 60}.work()).total()
-				a, bound := in.approximate(in.fit(false), Search{}.work(), 1)
-				gap := a.total()/opt - 1
-				sum += gap
-				worst = max(worst, gap)
-				if gap > 1e-9 {
-					bad++
+			for range 60 {
+				in := compile(published(rng, s.jobs, s.capacity, bandwidth))
+				optimum := in.exact(Search{}.work(0)).total()
+				a, bound := in.approximate(in.fit(false), Search{}.work(0), 1)
+				gaps = append(gaps, a.total()/optimum-1)
+				if bound > optimum*(1+1e-12) {
+					t.Fatalf("bound %v above the optimum %v", bound, optimum)
 				}
-				low += 1 - bound/opt
-				above = max(above, bound/opt-1)
 			}
-			fmt.Printf("%v bw %g: mean %.4f%% worst %.3f%% notopt %d; bound low %.2f%% above %g\n", s, bw, 100*sum/float64(n), 100*worst, bad, 100*low/float64(n), above)
 		}
+	}
+	slices.Sort(gaps)
+	mean := 0.0
+	for _, g := range gaps {
+		mean += g / float64(len(gaps))
+	}
+	if p99 := gaps[len(gaps)*99/100]; mean > 0.001 || p99 > 0.0204 {
+		t.Fatalf("mean %.3f %%, 99th percentile %.2f %%", 100*mean, 100*p99)
 	}
 }
 
+// Targets: 1,000 jobs on 6,000 devices in 2 s, better 1 s, with a gap of at most 0.5 %; 10,000 on 100,000 in a minute.
 func BenchmarkStatic(b *testing.B) {
-	for _, s := range []struct {
-		jobs, devices int
-	}{{100, 1000}, {1000, 6000}, {10000, 100000}} {
-		b.Run(fmt.Sprintf("%dx%d", s.jobs, s.devices), func(b *testing.B) {
-			cap := make([]int, 7)
-			for k := range cap {
-				cap[k] = s.devices / 7
+	for _, s := range []struct{ jobs, devices int }{{100, 1000}, {1000, 6000}, {10_000, 100_000}} {
+		b.Run(fmt.Sprintf("jobs=%d/devices=%d", s.jobs, s.devices), func(b *testing.B) {
+			p := published(rand.New(rand.NewPCG(1, 2)), s.jobs, slices.Repeat([]int{s.devices / 7}, 7), 1e10)
+			gap := 0.0
+			for b.Loop() {
+				plan, err := Place(p, "auto", Search{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				gap = plan.Gap()
 			}
-			p := published(rand.New(rand.NewPCG(1, 2)), s.jobs, cap, 1e10)
-			for range b.N {
-				in := compile(p)
-				w := Search{Budget: 1 << 50}.work()
-				a, bound := in.static(in.fit(false), w, 1)
-				b.ReportMetric(100*(a.total()/bound-1), "gap%")
-				b.ReportMetric(float64(1<<50-w.left)/1e6, "Mwork")
-			}
+			b.ReportMetric(100*gap, "gap%")
 		})
 	}
 }
