@@ -260,18 +260,21 @@ func (m *mixing) offer(n int, a, b int, shareOfA float64) {
 // corner offers whole numbers of one kind.
 func (m *mixing) corner(k int) {
 	j := m.job
-	m.offer(j.min, k, k, 1)
-	m.offer(j.max, k, k, 1)
-	if falls := j.work/j.rate[k] - j.communicate; falls > 0 && m.p[k] > 0 {
-		m.around(math.Sqrt(j.weight*falls/m.p[k]), func(n int) { m.offer(n, k, k, 1) })
+	switch falls := j.work/j.rate[k] - j.communicate; {
+	case falls <= 0:
+		m.offer(j.min, k, k, 1)
+	case m.p[k] <= 0:
+		m.offer(j.max, k, k, 1)
+	default:
+		n := j.clip(math.Sqrt(j.weight * falls / m.p[k]))
+		m.offer(n, k, k, 1)
+		m.offer(n+1, k, k, 1)
 	}
 }
 
-// around offers the whole numbers on both sides of x, within the job's limits.
-func (m *mixing) around(x float64, offer func(n int)) {
-	n := int(max(float64(m.job.min), min(x, float64(m.job.max))))
-	offer(n)
-	offer(n + 1)
+// clip rounds x down to a number of workers that the job may have.
+func (j *job) clip(x float64) int {
+	return int(max(float64(j.min), min(x, float64(j.max))))
 }
 
 // edge offers mixes of two neighbours on the hull, b being the faster.
@@ -279,18 +282,11 @@ func (m *mixing) edge(a, b int) {
 	j := m.job
 	slope := (m.p[b] - m.p[a]) / (j.rate[b] - j.rate[a])
 	rate := math.Sqrt(j.weight * j.work / slope)
-	at := func(n int) {
-		if n < 1 {
-			return
-		}
+	for _, n := range [2]int{j.clip(math.Ceil(rate / j.rate[b])), j.clip(rate / j.rate[a])} {
 		// of n devices, x of kind a: x·rate[a] + (n-x)·rate[b] = rate
 		share := (float64(n)*j.rate[b] - rate) / (float64(n) * (j.rate[b] - j.rate[a]))
 		m.offer(n, a, b, max(0, min(share, 1)))
 	}
-	at(j.min)
-	at(j.max)
-	m.around(rate/j.rate[b], at)
-	m.around(rate/j.rate[a], at)
 }
 
 // alongHull offers the corners and edges of the lower convex hull from the cheapest kind, per device, to the fastest.

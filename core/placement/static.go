@@ -166,6 +166,9 @@ func (m *improver) restore(to *allotment) {
 func (s *search) disturb(m *improver) {
 	jobs := len(s.in.jobs)
 	for range 2 + s.rng.IntN(4) {
+		if i := s.rng.IntN(jobs); s.in.jobs[i].single && s.changeType(m, i) {
+			continue
+		}
 		i, from, to := s.rng.IntN(jobs), s.rng.IntN(m.nodes), s.rng.IntN(m.nodes)
 		if math.IsInf(m.change(i, from, to), 1) {
 			continue
@@ -183,6 +186,35 @@ func (s *search) disturb(m *improver) {
 		m.shift(i, from, to, 1)
 		m.update(i)
 	}
+}
+
+// changeType moves a job of a single type to another kind, at random: onto free devices, and onto those of jobs that can
+// take its own in return. It says whether that could be.
+func (s *search) changeType(m *improver, i int) bool {
+	j, to := &m.in.jobs[i], s.rng.IntN(m.nodes-1)
+	n := sum(m.counts[i])
+	if j.fixed || j.rate[to] == 0 || m.in.kinds[to].cap < n || m.counts[i][to] == n {
+		return false
+	}
+	had := slices.Clone(m.counts[i])
+	m.give(i, make([]int, m.nodes-1))
+	next := make([]int, m.nodes-1)
+	for m.free[to] < n {
+		from := s.rng.IntN(m.nodes - 1)
+		other := s.holder(m, i, to)
+		if had[from] == 0 || m.free[from] == 0 || other < 0 || math.IsInf(m.change(other, to, from), 1) {
+			m.touched = append(m.touched, i)
+			m.restore(s.best)
+			return false
+		}
+		m.shift(other, to, from, 1)
+		m.shift(len(m.counts), from, to, 1)
+		m.update(other)
+	}
+	next[to] = n
+	m.give(i, next)
+	m.update(i)
+	return true
 }
 
 // holder is a job other than i that has a device of the kind, at random; -1 if a few tries find none.
