@@ -15,6 +15,9 @@ const (
 // value is what one device of each kind is worth to a job; 0 where it cannot run. It is nil where the market does not
 // clear.
 func (in *instance) market(c category, value [][]float64, leave bool, w *work) *allotment {
+	if devices := sum(in.capacity()); !w.spend(devices) {
+		return nil
+	}
 	m := newAuction(in, c, value)
 	m.leave = leave
 	for bids := bidsPerBuyer * (len(m.buyers) + len(in.kinds)); len(m.buyers) > 0; bids-- {

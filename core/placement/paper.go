@@ -14,7 +14,7 @@ func (in *instance) paper(fit *allotment, w *work, seed uint64) (best *allotment
 	priority := in.priorities()
 	best = fit
 	for range paperSamples * len(in.jobs) {
-		c := in.byPriority(priority, rng)
+		c := in.byPriority(priority, rng, w)
 		a := in.market(c, in.speeds(c), false, w)
 		if a != nil && a.total() < best.total() {
 			best = a
