@@ -54,7 +54,7 @@ func (in *instance) standing(c category, priority []float64) (upTo []float64) {
 
 // atPrices samples a category around what the jobs demand at clearing prices: fractions are rounded up with the
 // probability that they are.
-func (in *instance) atPrices(p *prices, rng *rand.Rand) category {
+func (in *instance) atPrices(p *clearingPrices, rng *rand.Rand) category {
 	c := in.minimum()
 	for i := range in.jobs {
 		j := &in.jobs[i]
