@@ -23,7 +23,10 @@ func Place(p *Problem, policy string, s Search) (*Plan, error) {
 	if len(in.jobs) == 0 {
 		return plan, checkPolicy(policy)
 	}
-	w := s.work(len(p.Jobs))
+	if s.Budget <= 0 {
+		s.Budget = max(defaultBudget, budgetPerJob*len(p.Jobs))
+	}
+	w := s.work()
 	fit := in.fit(false)
 	if fit == nil {
 		plan.Model = Queue

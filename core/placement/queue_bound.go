@@ -143,7 +143,7 @@ func (d *dual) cheapest(p *prices, i int) (best int, cost float64) {
 func (d *dual) cost() int {
 	n := 0
 	for i := range d.options {
-		n += len(d.options[i])/d.stride*(len(d.in.kinds)+8) + 100
+		n += len(d.options[i])/d.stride*(len(d.in.kinds)+16) + 400
 	}
 	return n
 }

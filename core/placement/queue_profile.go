@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"math/bits"
 	"slices"
 	"sort"
 )
@@ -11,17 +12,21 @@ type profile struct {
 	kinds int
 	times []float64
 	free  []int
-	// from[k] is the first piece with a free device of kind k.
-	from []int
+	// from[k·levels+l] is the first piece where at least 1<<l devices of kind k are free.
+	from   []int
+	levels int
 }
 
 // reset frees all devices.
 func (p *profile) reset(kinds []kind) {
 	p.kinds = len(kinds)
 	p.times = append(p.times[:0], 0)
-	p.free, p.from = p.free[:0], p.from[:0]
+	p.free, p.from, p.levels = p.free[:0], p.from[:0], 1
 	for _, k := range kinds {
 		p.free = append(p.free, k.cap)
+		p.levels = max(p.levels, bits.Len(uint(k.cap)))
+	}
+	for range p.levels * len(kinds) {
 		p.from = append(p.from, 0)
 	}
 }
@@ -32,6 +37,7 @@ func (p *profile) copy(of *profile) {
 	p.times = append(p.times[:0], of.times...)
 	p.free = append(p.free[:0], of.free...)
 	p.from = append(p.from[:0], of.from...)
+	p.levels = of.levels
 }
 
 // earliest is the first start from `after` on at which an allotment fits to its end, and how many pieces were looked at.
@@ -39,7 +45,7 @@ func (p *profile) earliest(a *allotment, after float64) (start float64, looked i
 	first := 0
 	for k, c := range a.counts {
 		if c > 0 {
-			first = max(first, p.from[k])
+			first = max(first, p.from[k*p.levels+bits.Len(uint(c))-1])
 		}
 	}
 	for first+1 < len(p.times) && p.times[first+1] <= after {
@@ -82,11 +88,20 @@ func (p *profile) occupy(start, end float64, counts []int) {
 		}
 	}
 	for k, c := range counts {
-		for c > 0 && p.from[k]+1 < len(p.times) && p.free[p.from[k]*p.kinds+k] == 0 {
-			p.from[k]++
+		if c == 0 {
+			continue
+		}
+		for l, at := range p.from[k*p.levels : (k+1)*p.levels] {
+			for at+1 < len(p.times) && p.free[at*p.kinds+k] < 1<<l {
+				at++
+			}
+			p.from[k*p.levels+l] = at
 		}
 	}
 }
+
+// open is the first piece with a free device of a kind.
+func (p *profile) open(kind int) int { return p.from[kind*p.levels] }
 
 // split makes a piece begin at t and returns its index.
 func (p *profile) split(t float64) int {
@@ -97,9 +112,9 @@ func (p *profile) split(t float64) int {
 	p.times = slices.Insert(p.times, i, t)
 	before := p.free[(i-1)*p.kinds : i*p.kinds]
 	p.free = slices.Insert(p.free, i*p.kinds, before...)
-	for k := range p.from {
-		if p.from[k] >= i {
-			p.from[k]++
+	for l := range p.from {
+		if p.from[l] >= i {
+			p.from[l]++
 		}
 	}
 	return i

@@ -32,7 +32,7 @@ func (p *queuePlan) clone() *queuePlan {
 func (q *queueSearch) place(p *queuePlan, i int) {
 	a := &p.allot[i]
 	start, looked := q.profile.earliest(a, 0)
-	q.work.spend(looked + len(a.counts))
+	q.work.spend(2*looked + len(a.counts) + 8)
 	end := start + a.seconds(start)
 	q.profile.occupy(start, end, a.counts)
 	p.start[i] = start
@@ -49,7 +49,7 @@ func (q *queueSearch) decode(p *queuePlan, limit float64) bool {
 	}
 	for _, i := range p.order {
 		if i == p.loose {
-			p.allot[i] = q.pick(i, 8, 2*q.random.Float64()*q.turns[i].price)
+			p.allot[i] = q.pick(i, 8, 0, 2*q.random.Float64()*q.turns[i].price)
 		}
 		q.place(p, i)
 		if rest -= q.least[i]; p.cost+float64(rest*(1-1e-9)) > limit {
@@ -104,7 +104,10 @@ type turn struct {
 }
 
 // longestList is how many allotments of a menu the first plans consider.
-const longestList = 24
+const (
+	longestList  = 24
+	shortestList = 3
+)
 
 // shortlist prices the menus.
 func (q *queueSearch) shortlist() {
@@ -137,12 +140,14 @@ func (q *queueSearch) greedy(order []int, share float64, turns bool) *queuePlan 
 	n := len(q.in.jobs)
 	p := &queuePlan{order: slices.Clone(order), allot: make([]allotment, n), start: make([]float64, n)}
 	q.profile.reset(q.in.kinds)
-	for _, i := range p.order {
+	spare := q.work.left / 2 // a greedy plan may take half the work, each job its part of that
+	for n, i := range p.order {
+		until := q.work.left - max(0, q.work.left-spare)/(len(p.order)-n)
 		price := q.turns[i].price
 		if !turns {
 			price = q.priceNow()
 		}
-		p.allot[i] = q.pick(i, longestList, share*price)
+		p.allot[i] = q.pick(i, longestList, until, share*price)
 		q.place(p, i)
 	}
 	return p
@@ -153,20 +158,20 @@ func (q *queueSearch) priceNow() float64 {
 	sum, all := 0.0, 0.0
 	for k, kd := range q.in.kinds {
 		worth := q.prices.lambda[k] * float64(kd.cap)
-		sum += float64(worth * q.profile.times[q.profile.from[k]])
+		sum += float64(worth * q.profile.times[q.profile.open(k)])
 		all += worth
 	}
 	return q.prices.at(sum / all)
 }
 
-// pick is the allotment on which the job costs least beside those placed, at a price of devices: of its short list and of
-// what is free soonest.
-func (q *queueSearch) pick(i, list int, price float64) allotment {
+// pick is the allotment on which the job costs least beside those placed, at a price of devices: of so many on its short
+// list and of what is free soonest. Once only so much work is left, it takes the best of the first few.
+func (q *queueSearch) pick(i, list, until int, price float64) allotment {
 	var best allotment
 	least := math.Inf(1)
 	try := func(a *allotment) bool {
 		start, looked := q.profile.earliest(a, 0)
-		q.work.spend(looked + 2*len(a.counts))
+		q.work.spend(2*looked + 2*len(a.counts) + 8)
 		run := a.seconds(start)
 		cost := float64(q.weight[i]*(start+run)) + float64(price*run*q.prices.worth(a.counts))
 		if best.counts == nil || cost < least {
@@ -175,20 +180,20 @@ func (q *queueSearch) pick(i, list int, price float64) allotment {
 		}
 		return false
 	}
-	j := &q.in.jobs[i]
-	if !j.stays() {
+	tired := func() bool { return q.work.left <= until || q.work.cut }
+	for n := range min(list, len(q.turns[i].menu)) {
+		if n >= shortestList && tired() {
+			break
+		}
+		try(&q.turns[i].menu[n])
+	}
+	if j := &q.in.jobs[i]; !j.stays() && !tired() {
 		q.fitting(j, func(counts []int) {
 			a := j.allotment(counts)
 			if try(&a) {
 				best.counts = slices.Clone(counts)
 			}
 		})
-	}
-	for n := range min(list, len(q.turns[i].menu)) {
-		if best.counts != nil && (q.work.left <= 0 || q.work.cut) {
-			break
-		}
-		try(&q.turns[i].menu[n])
 	}
 	return best
 }
@@ -202,7 +207,7 @@ func (q *queueSearch) fitting(j *job, try func(counts []int)) {
 	kinds := make([]int, 0, len(q.in.kinds))
 	for k := range q.in.kinds {
 		if j.rate[k] > 0 && q.in.kinds[k].cap > 0 {
-			first = min(first, q.profile.from[k])
+			first = min(first, q.profile.open(k))
 			kinds = append(kinds, k)
 		}
 	}

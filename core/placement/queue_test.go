@@ -4,6 +4,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // queueOptimum is the oracle: the least weighted mean over every order and every allotment, each job as early as it fits
@@ -229,4 +233,109 @@ var queueSettings = []queueSetting{
 	{2, 3, 2, 4, 1e12}, {2, 3, 2, 4, 1e8}, {3, 2, 2, 2, 1e12}, {3, 2, 2, 2, 1e8}, {3, 3, 1, 2, 1e8}, {3, 3, 2, 3, 1e8},
 	{4, 1, 3, 1, 1e8}, {4, 2, 2, 2, 1e12}, {4, 2, 2, 2, 1e8}, {4, 3, 1, 1, 1e8}, {5, 1, 4, 1, 1e8}, {5, 1, 4, 1, 1e12},
 	{5, 2, 1, 1, 1e8}, {5, 2, 1, 1, 1e12},
+}
+
+// drawQueue is any small instance: weights, limits, single types, nodes, restarts, fixed and overdue jobs.
+func drawQueue(t *rapid.T, mostJobs, mostDevices int) *Problem {
+	p := &Problem{Bandwidth: rapid.SampledFrom([]float64{1e6, 1e8, 1e12}).Draw(t, "bandwidth"), Seed: 1}
+	for k := range rapid.IntRange(1, 3).Draw(t, "pools") {
+		p.Pools = append(p.Pools, Pool{
+			Node: rapid.SampledFrom([]string{"n", "m"}).Draw(t, "node") + strconv.Itoa(k),
+			Type: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "type"), Count: rapid.IntRange(0, mostDevices).Draw(t, "count"),
+		})
+	}
+	free := make([]int, len(p.Pools))
+	for k := range free {
+		free[k] = p.Pools[k].Count
+	}
+	number := rapid.IntRange(1, 20)
+	for i := range rapid.IntRange(1, mostJobs).Draw(t, "jobs") {
+		j := Job{
+			ID: strconv.Itoa(i), GlobalBatch: 10, RemainingSamples: float64(100 * number.Draw(t, "samples")),
+			Weight: rapid.SampledFrom([]float64{1, 1, 2, 0.1}).Draw(t, "weight"), MinWorkers: rapid.IntRange(1, 3).Draw(t, "min"),
+			AllreduceBytes: rapid.SampledFrom([]float64{0, 1e6, 1e7}).Draw(t, "bytes"), SingleType: rapid.Bool().Draw(t, "single"),
+			RestartSeconds: rapid.SampledFrom([]float64{0, 5, 200}).Draw(t, "restart"), SamplesPerSecond: map[string]float64{},
+		}
+		j.MaxWorkers = j.MinWorkers + rapid.IntRange(0, 4).Draw(t, "more")
+		for _, typ := range []string{"a", "b", "c"} {
+			if rapid.IntRange(0, 5).Draw(t, "runs on "+typ) > 0 {
+				j.SamplesPerSecond[typ] = float64(number.Draw(t, "rate"))
+			}
+		}
+		if rapid.IntRange(0, 3).Draw(t, "anywhere") == 0 {
+			j.Nodes = []string{p.Pools[0].Node}
+		}
+		if rapid.IntRange(0, 2).Draw(t, "runs now") == 0 {
+			k := rapid.IntRange(0, len(p.Pools)-1).Draw(t, "where")
+			here := j.Nodes == nil || k == 0
+			if c := min(free[k], j.MaxWorkers); c >= j.MinWorkers && j.SamplesPerSecond[p.Pools[k].Type] > 0 && here {
+				free[k] -= c
+				j.Current = []Share{{p.Pools[k].Node, p.Pools[k].Type, c}}
+				j.Fixed = rapid.Bool().Draw(t, "fixed")
+			}
+		}
+		if rapid.IntRange(0, 3).Draw(t, "waits long") == 0 {
+			j.WaitedSeconds = overdueSeconds * float64(1+i%2)
+		}
+		p.Jobs = append(p.Jobs, j)
+	}
+	return p
+}
+
+// The bound is below what any schedule of any order reaches, with ageing or without, also where the search for a better
+// plan is cut at once; the plan is optimal where the work suffices to prove it.
+func TestQueueAgainstEverySchedule(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawQueue(t, 3, 4)
+		if err := p.check(); err != nil {
+			t.Skip(err)
+		}
+		in := compile(p)
+		if len(in.jobs) == 0 {
+			t.Skip("no job can run")
+		}
+		optimum, free := queueOptimum(in, true), queueOptimum(in, false)
+		for _, budget := range []int{1, 20_000, 100_000_000} {
+			schedule, bound := in.queue(Search{Budget: budget}.work(), 1)
+			mean := checkQueue(t, in, schedule, bound)
+			if bound > free*(1+1e-13) {
+				t.Fatalf("budget %d: the bound %v is above the optimum %v", budget, bound, free)
+			}
+			if mean < optimum*(1-1e-9) {
+				t.Fatalf("budget %d: the mean %v is below the optimum %v", budget, mean, optimum)
+			}
+			if budget > 1_000_000 && mean > optimum*(1+1e-9) {
+				t.Fatalf("budget %d: the mean %v is above the optimum %v", budget, mean, optimum)
+			}
+		}
+	})
+}
+
+// The same holds where a job has too many allotments to try each.
+func TestQueueBoundOfBoxes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawQueue(t, 3, 4)
+		if err := p.check(); err != nil {
+			t.Skip(err)
+		}
+		in := compile(p)
+		if len(in.jobs) == 0 {
+			t.Skip("no job can run")
+		}
+		optimum := queueOptimum(in, false) * in.weight
+		q := newQueueSearch(in, Search{}.work(), 1)
+		for i := range in.jobs {
+			if j := &in.jobs[i]; j.stays() {
+				q.menus[i], q.complete[i] = []allotment{j.allotment(j.current)}, true
+			}
+		}
+		heaviest := 0.0
+		for i := range in.jobs {
+			heaviest = max(heaviest, in.jobs[i].weight)
+		}
+		if bound := q.bound() * heaviest; bound > optimum*(1+1e-13) {
+			t.Fatalf("the bound %v is above the optimum %v", bound, optimum)
+		}
+		checkQueue(t, in, q.slots(q.firstPlan()), 0)
+	})
 }
