@@ -65,6 +65,7 @@ const leastSaving = 0.01
 type GPUAnalytic struct {
 	problem  Problem
 	fitted   []floorLine
+	steps    int // seen
 	decision Decision
 	next     []int // room for the solver
 }
@@ -104,6 +105,9 @@ func (g *GPUAnalytic) Step(observed []speed.Observation, _ int) (d Decision, cha
 		}
 	}
 	g.decision.StepSeconds = p.StepSeconds(g.decision.BatchSizes)
+	if g.steps++; g.steps < firstSteps {
+		return g.decision, false
+	}
 	then, err := Analytic(p, g.next)
 	if err != nil || !(then < (1-leastSaving)*g.decision.StepSeconds) {
 		return g.decision, false

@@ -77,7 +77,7 @@ func TestGPUTuningReachesTheOptimumAndStops(t *testing.T) {
 func TestProportionalIsOptimalForProportionalWorkers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawStationary(t, 0, 0)
-		policy, err := NewProportional("lbbsp-cpu", p, nil, NARXOrEWMA)
+		policy, err := NewCPU(p, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
