@@ -22,43 +22,65 @@ func TestPoliciesKeepTheirPromises(t *testing.T) {
 		if _, err := MinMax(p, start); err != nil || rapid.Bool().Draw(t, "equal") {
 			start = nil
 		}
+		workers := reporters{away: make([]bool, len(p.Workers)+1)}
+		for range p.Workers {
+			workers.pace = append(workers.pace, rapid.Float64Range(0.1, 10).Draw(t, "pace"))
+		}
 		var policies []Policy
-		for _, k := range Kinds() {
+		sizes := make([][]int, len(Kinds()))
+		for i, k := range Kinds() {
 			policy, err := k.New(p, start)
 			if err != nil {
 				t.Skip(err)
 			}
 			policies = append(policies, policy)
+			sizes[i] = checkStep(t, p, policy, nil, 1, nil)
 		}
-		sizes := make([][]int, len(policies))
-		away := make([]bool, len(p.Workers)+1)
-		var observed []speed.Observation
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if repeated := rapid.IntRange(0, 9).Draw(t, "repeated") == 0; !repeated {
-				observed = drawObserved(t, len(p.Workers), away)
+				workers.draw(t)
 			}
 			lag := rapid.SampledFrom(lags).Draw(t, "lag")
 			for i, policy := range policies {
-				sizes[i] = checkStep(t, p, policy, observed, lag, sizes[i])
+				sizes[i] = checkStep(t, p, policy, workers.report(sizes[i]), lag, sizes[i])
 			}
 		}
 	})
 }
 
-// drawObserved is what a step showed of workers that are timed, well or badly, that are not, that are away for a while,
-// and now and then of one too few or too many of them.
-func drawObserved(t *rapid.T, workers int, away []bool) []speed.Observation {
-	number := rapid.OneOf(rapid.Float64(), rapid.Float64Range(1e-3, 100), rapid.Float64Range(1e-3, 100),
+// reporters are workers of constant pace who report as they like.
+type reporters struct {
+	pace   []float64 // seconds per sample
+	away   []bool
+	honest []bool
+	lies   []speed.Observation // of those who are not
+}
+
+// draw draws for a step who is away, who tells the truth and what others say. Now and then there is one too few of them
+// or too many.
+func (r *reporters) draw(t *rapid.T) {
+	number := rapid.OneOf(rapid.Float64(), rapid.Float64Range(1e-3, 100),
 		rapid.SampledFrom([]float64{0, math.NaN(), math.Inf(1), math.Inf(-1), -1, 1e308, 5e-324}))
-	more := rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 1, -1}).Draw(t, "more")
-	observed := make([]speed.Observation, workers+more)
-	for i := range observed {
+	r.lies = make([]speed.Observation, len(r.pace)+rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 1, -1}).Draw(t, "more"))
+	r.honest = make([]bool, len(r.lies))
+	for i := range r.lies {
 		if rapid.IntRange(0, 19).Draw(t, "comes or goes") == 0 {
-			away[i] = !away[i]
+			r.away[i] = !r.away[i]
 		}
-		if !away[i] {
-			observed[i] = speed.Observation{Samples: number.Draw(t, "samples"), Seconds: number.Draw(t, "seconds"),
+		r.honest[i] = i < len(r.pace) && rapid.IntRange(0, 9).Draw(t, "lies") > 0
+		if !r.away[i] && !r.honest[i] {
+			r.lies[i] = speed.Observation{Samples: number.Draw(t, "samples"), Seconds: number.Draw(t, "seconds"),
 				CPU: number.Draw(t, "cpu"), MemoryBytes: number.Draw(t, "memory")}
+		}
+	}
+}
+
+// report is what they report of a step with the given sizes.
+func (r *reporters) report(sizes []int) []speed.Observation {
+	observed := slices.Clone(r.lies)
+	for i, honest := range r.honest {
+		if honest && !r.away[i] {
+			observed[i] = speed.Observation{Samples: float64(sizes[i]), Seconds: r.pace[i] * float64(sizes[i])}
 		}
 	}
 	return observed
@@ -155,6 +177,26 @@ func TestCPUJudgesItsPredictorsAtTheLag(t *testing.T) {
 	// The EWMA knows nothing before the first step, and its last twelve predictions are not due.
 	if got := policy.predictors[0].(*speed.Ensemble).Standings()[0]; got.Steps != 40-12 {
 		t.Errorf("%+v, want 28 steps judged", got)
+	}
+}
+
+// fixedSpeed predicts one speed; 0 is not known.
+type fixedSpeed float64
+
+func (fixedSpeed) Observe(speed.Observation) {}
+
+func (f fixedSpeed) Speed(speed.Inputs) (float64, bool) { return float64(f), f > 0 }
+
+func TestAWorkerOfUnknownSpeedKeepsItsSize(t *testing.T) {
+	for _, unknown := range []fixedSpeed{0, 5e-324, fixedSpeed(math.Inf(1))} {
+		speeds := []fixedSpeed{unknown, 1, 3}
+		policy, err := NewProportional("test", alike(3), nil, func(i int) speed.Predictor { return speeds[i] })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, _ := policy.Step(make([]speed.Observation, 3), 1); !slices.Equal(d.BatchSizes, []int{32, 16, 48}) {
+			t.Errorf("speed %v: %v, want 32 to stay and the rest to be split", unknown, d.BatchSizes)
+		}
 	}
 }
 
