@@ -132,8 +132,8 @@ func drawReport(t *rapid.T, r *reader, workers int) *evenstepv1.StepReport {
 	return report
 }
 
-// The gatherer counts what steps are missing as it goes along; here each count is taken anew. A rank that repeats itself
-// counts once.
+// The gatherer counts what steps are missing as it goes along; here each count is taken anew. A rank that repeats
+// itself counts once.
 func TestTheGathererCountsRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		workers := rapid.IntRange(1, 4).Draw(t, "workers")

@@ -8,8 +8,8 @@ import (
 	"github.com/evenstep/evenstep/core/speed"
 )
 
-// The solvers, and a step of auto, by number of workers; `make evidence` makes a table of it. Gate: the min-max of 10,000
-// affine workers in 2 ms on one core; reach: 1 ms. No allocation.
+// The solvers, and a step of auto, by number of workers; `make evidence` makes a table of it. Gate: the min-max of
+// 10,000 affine workers in 2 ms on one core; reach: 1 ms. No allocation.
 func BenchmarkSolve(b *testing.B) {
 	for _, workers := range []int{10, 100, 1000, 10_000, 100_000} {
 		affine, points, sizes := uneven(workers, false), uneven(workers, true), make([]int, workers)

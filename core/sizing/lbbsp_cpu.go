@@ -10,7 +10,8 @@ import (
 // Proportional is LB-BSP on CPU clusters: Chen, Weng, Wang, Li and Li, "Semi-Dynamic Load Balancing: Efficient
 // Distributed Learning in Non-Dedicated Environments", SoCC 2020. x_i samples take worker i x_i/v_i seconds, so all
 // finish together with x_i = X·v_i/Σv, v_i being the speed predicted for the step in which they hold. Whole quanta
-// within the limits come from the exact min-max over those proportional curves. How the paper rounds is not known to us.
+// within the limits come from the exact min-max over those proportional curves. How the paper rounds is not known to
+// us.
 //
 // As published it follows the prediction at every step, whatever that moves. That a worker whose speed is not known
 // keeps its size is ours.
@@ -39,8 +40,8 @@ func NewCPU(p Problem, start []int) (*Proportional, error) {
 }
 
 // narxOrEWMA is the predictor of policy lbbsp-cpu. NARX is the paper's. That an EWMA stands in for it until it has
-// learned enough, and whenever it had the smaller error lately, is ours. Both predict the next step, as in the paper, and
-// are judged by what that is worth when the sizes take effect.
+// learned enough, and whenever it had the smaller error lately, is ours. Both predict the next step, as in the paper,
+// and are judged by what that is worth when the sizes take effect.
 func narxOrEWMA(worker int) speed.Predictor {
 	return speed.NewEnsemble(1,
 		speed.Member{Name: "EWMA", Predictor: &speed.EWMA{HalfLife: narxHalfLife}},
@@ -48,8 +49,9 @@ func narxOrEWMA(worker int) speed.Predictor {
 }
 
 // NewProportional starts from the given sizes, or from equal ones if start is nil, with a predictor for each worker.
-// One that is a speed.Ensemble judges its members at the lag of the decisions. The reason of these names the policy. The
-// problem's curves are ignored. The error names the field that is wrong; it is an *InfeasibleError when no vector fits.
+// One that is a speed.Ensemble judges its members at the lag of the decisions. The reason of these names the policy.
+// The problem's curves are ignored. The error names the field that is wrong; it is an *InfeasibleError when no vector
+// fits.
 func NewProportional(name string, p Problem, start []int, predictor func(worker int) speed.Predictor) (*Proportional,
 	error) {
 	sizes, err := startSizes(&p, start)

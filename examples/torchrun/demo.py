@@ -182,6 +182,7 @@ def summary(records: Sequence[Record], policies: Sequence[str]) -> dict[str, Any
         "fixed_step_seconds": {arm: seconds for arm, seconds in step.items() if arm.startswith("fixed")},
         "workers": workers,
         "policies": [outcome(policy, by_arm, best) for policy in policies],
+        "ideal": outcome(best, by_arm, best),
     }
 
 
@@ -190,18 +191,18 @@ def step_seconds(rounds: Sequence[Record]) -> float:
     return statistics.median(s for r in rounds for s in r["seconds"][1:])
 
 
-def outcome(policy: str, by_arm: dict[str, list[Record]], best: str) -> dict[str, Any]:
-    """Say what became of a policy, in the second half of the rounds but for the total: some learn slowly."""
-    late = {arm: by_arm[arm][len(by_arm[arm]) // 2 :] for arm in ("equal", policy, best)}
-    equal, mine, ideal = (step_seconds(late[arm]) for arm in ("equal", policy, best))
+def outcome(arm: str, by_arm: dict[str, list[Record]], best: str) -> dict[str, Any]:
+    """Say what became of a training, in the second half of its rounds but for the total: some policies learn slowly."""
+    late = {name: by_arm[name][len(by_arm[name]) // 2 :] for name in ("equal", arm, best)}
+    equal, mine, ideal = (step_seconds(late[name]) for name in ("equal", arm, best))
     return {
-        "policy": policy,
+        "policy": arm,
         "step_seconds": mine,
         "gain": 1 - mine / equal,
         "share_of_ideal": (equal - mine) / (equal - ideal),
-        "workers": per_worker(late[policy]),
-        "total_seconds": sum(s for r in by_arm[policy] for s in r["seconds"]),
-        "steps": sum(len(r["seconds"]) for r in by_arm[policy]),
+        "workers": per_worker(late[arm]),
+        "total_seconds": sum(s for r in by_arm[arm] for s in r["seconds"]),
+        "steps": sum(len(r["seconds"]) for r in by_arm[arm]),
     }
 
 
