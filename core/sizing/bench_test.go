@@ -2,6 +2,7 @@ package sizing
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,25 +26,16 @@ func BenchmarkSolve(b *testing.B) {
 }
 
 func benchmarkSolver(b *testing.B, p Problem, sizes []int, solve func(Problem, []int) (float64, error)) {
+	var times times
 	b.ReportAllocs()
 	for b.Loop() {
+		began := time.Now()
 		if _, err := solve(p, sizes); err != nil {
 			b.Fatal(err)
 		}
+		times.add(time.Since(began))
 	}
-}
-
-// timed adds up the time inside a policy.
-type timed struct {
-	Policy
-	took time.Duration
-}
-
-func (t *timed) Step(observed []speed.Observation, lag int) (Decision, bool) {
-	began := time.Now()
-	d, changed := t.Policy.Step(observed, lag)
-	t.took += time.Since(began)
-	return d, changed
+	times.reportMedian(b)
 }
 
 // benchmarkAutoStep: all curves are learned from a step and solved. The workers vary by 2 %; making up their times does
@@ -59,7 +51,37 @@ func benchmarkAutoStep(b *testing.B, p Problem) {
 	for b.Loop() {
 		s.next(-1, 0)
 	}
-	b.ReportMetric(float64(policy.took.Nanoseconds())/float64(b.N), "ns/op")
+	policy.times.reportMedian(b)
+}
+
+// timed notes how long a policy takes.
+type timed struct {
+	Policy
+	times times
+}
+
+func (t *timed) Step(observed []speed.Observation, lag int) (Decision, bool) {
+	began := time.Now()
+	d, changed := t.Policy.Step(observed, lag)
+	t.times.add(time.Since(began))
+	return d, changed
+}
+
+// times are those of the last operations. Their median is disturbed less by a busy machine than the mean.
+type times struct {
+	last  [1024]time.Duration
+	count int
+}
+
+func (t *times) add(took time.Duration) {
+	t.last[t.count%len(t.last)] = took
+	t.count++
+}
+
+func (t *times) reportMedian(b *testing.B) {
+	last := t.last[:min(t.count, len(t.last))]
+	slices.Sort(last)
+	b.ReportMetric(last[len(last)/2].Seconds()*1e3, "p50-ms")
 }
 
 // Workers that are all alike are one tall stair.

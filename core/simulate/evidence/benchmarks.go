@@ -14,27 +14,39 @@ import (
 
 // solvers is the table of solve times by number of workers.
 func solvers(out io.Writer) (missed []string, err error) {
+	load := loadBefore()
 	b, err := runBenchmark("BenchmarkSolve", "./core/sizing", 1)
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(out, "Milliseconds, on one core of %s:\n\n", b.cpu)
-	b.table(out, "workers", func(metrics map[string]float64) string { return short(metrics["ns/op"] / 1e6) })
+	fmt.Fprintf(out, "Milliseconds, median, on one core of %s, %s:\n\n", b.cpu, load)
+	b.table(out, "workers", func(metrics map[string]float64) string { return short(metrics["p50-ms"]) })
 	return nil, nil
 }
 
 // core is the table of the core's latency by number of jobs and of their workers.
 func core(out io.Writer) (missed []string, err error) {
+	load := loadBefore()
 	b, err := runBenchmark("BenchmarkSteps", "./core/service", 2)
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(out, "Milliseconds from report to answer, median / 99th percentile, at so many steps/s of each job; ")
-	fmt.Fprintf(out, "on two cores of\n%s, which the clients share:\n\n", b.cpu)
+	fmt.Fprintf(out, "Milliseconds from report to answer, median / 99th percentile, at so many steps/s of each job,\n")
+	fmt.Fprintf(out, "on two cores of %s, which the clients share, %s:\n\n", b.cpu, load)
 	b.table(out, "jobs \\ workers of each", func(metrics map[string]float64) string {
 		return fmt.Sprintf("%s / %s at %s", short(metrics["p50-ms"]), short(metrics["p99-ms"]), short(metrics["steps/s"]))
 	})
 	return nil, nil
+}
+
+// loadBefore says how busy the machine is before it is measured on.
+func loadBefore() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "load average not known"
+	}
+	load, _, _ := strings.Cut(string(text), " ")
+	return "load average before " + load
 }
 
 // short writes a positive number with two or three digits that count.

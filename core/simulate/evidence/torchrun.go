@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/evenstep/evenstep/core/sizing"
@@ -28,6 +29,7 @@ func torchrun(out io.Writer) (missed []string, err error) {
 			args = append(args, k.Name)
 		}
 	}
+	fmt.Fprintf(out, "On %d cores, %s:\n\n", runtime.NumCPU(), loadBefore())
 	demo := exec.Command("python", args...)
 	demo.Stdout, demo.Stderr = os.Stderr, os.Stderr
 	if err := demo.Run(); err != nil {
