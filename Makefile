@@ -45,8 +45,9 @@ bench: build .venv/.ready ## run the benchmarks; each names its target
 	.venv/bin/python torchrun/bench/overhead.py
 
 .PHONY: evidence
-evidence: ## measure the policies on the public traces in EVENSTEP_DATA and check what they must reach
-	@go build -o build/evidence ./core/simulate/evidence && build/evidence
+evidence: build .venv/.ready ## remake the tables of docs/lb-bsp.md, from EVENSTEP_DATA, and check what must be reached
+	@go build -o build/evidence ./core/simulate/evidence
+	PATH="$(CURDIR)/.venv/bin:$$PATH" build/evidence $(SECTIONS)
 
 # One environment for the demo, the tests and the checks. It is lent every site-packages of a $(PYTHON) that has torch:
 # venv's own --system-site-packages would lend those of the base interpreter only, where $(PYTHON) is itself a venv's.

@@ -365,7 +365,7 @@ func TestQueueOfExtremes(t *testing.T) {
 		"next to no work":          alike(6, 2, func(i int, j *Job) { j.RemainingSamples, j.SamplesPerSecond["a"] = 1e-300, 1e18 }),
 		"heavy beside light":       alike(6, 2, func(i int, j *Job) { j.Weight = []float64{1e-300, 1e300, 1}[i%3] }),
 		"all heaviest":             alike(3, 2, func(i int, j *Job) { j.Weight = math.MaxFloat64 / 4 }),
-		"all-reduces without end":  alike(5, 4, func(i int, j *Job) { j.AllreduceBytes = 1e200 }),
+		"all-reduces without end":  alike(5, 4, func(i int, j *Job) { j.AllreduceBytes = 1e18 }),
 		"all as large as the pool": alike(30, 3, func(i int, j *Job) { j.MinWorkers = 3 }),
 		"all overdue":              alike(9, 2, func(i int, j *Job) { j.WaitedSeconds = 1e9 + float64(i%3) }),
 		"many workers": alike(40, 100_000, func(i int, j *Job) {

@@ -1,7 +1,5 @@
 package speed
 
-import "math"
-
 // Observation is what one step showed of one worker.
 type Observation struct {
 	Samples float64 // not whole where it is a mean over micro-batches
@@ -30,7 +28,8 @@ func (o Observation) Speed() (samplesPerSecond float64, known bool) {
 	return 0, false
 }
 
-// Measured says whether the step was timed: samples and seconds are positive and finite.
+// Measured says whether the step was timed, within the bounds of Speed.
 func (o Observation) Measured() bool {
-	return o.Samples > 0 && o.Seconds > 0 && !math.IsInf(o.Samples, 1) && !math.IsInf(o.Seconds, 1)
+	_, known := o.Speed()
+	return known
 }
