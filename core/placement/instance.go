@@ -81,6 +81,9 @@ func (in *instance) group() {
 	}
 	at := make(map[string]int)
 	for k, pool := range p.Pools {
+		if pool.Count == 0 {
+			continue
+		}
 		var key strings.Builder
 		key.WriteString(pool.Type)
 		for _, i := range restricted[k] {
