@@ -18,8 +18,12 @@ import (
 // below them which job each device runs under each.
 func drawCluster(path string, names []string, results []*simulate.ClusterResult) error {
 	jcts := clusterPanel("completion times", "hours", "share of the jobs")
-	busy := clusterPanel("utilization", "hours", "busy devices")
+	busy := clusterPanel("utilization", "hours", "share of the devices")
 	panels := [][]*plot.Plot{{jcts}, {busy}}
+	end := 0.0
+	for _, r := range results {
+		end = max(end, r.MakespanSeconds()/3600)
+	}
 	for i, r := range results {
 		if err := addCurve(jcts, names[i], i, distribution(r)); err != nil {
 			return err
@@ -29,8 +33,10 @@ func drawCluster(path string, names []string, results []*simulate.ClusterResult)
 		}
 		devices := clusterPanel("devices: "+names[i], "hours", "device")
 		devices.Add(gantt{r})
+		devices.X.Max = end
 		panels = append(panels, []*plot.Plot{devices})
 	}
+	busy.X.Max = end
 	jcts.Legend.Top = false
 	return savePanels(path, panels)
 }

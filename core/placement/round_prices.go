@@ -9,7 +9,7 @@ import (
 const (
 	priceSteps   = 200
 	stepDecay    = 0.96
-	closeEnough  = 1e-6 // of the bound
+	nearBound    = 1e-6 // of the bound
 	coreAttempts = 3
 )
 
@@ -177,7 +177,7 @@ func (m *market) settle() {
 	slices.SortStableFunc(tastes, func(a, b taste) int { return cmp.Compare(a.loss, b.loss) })
 	from := 0
 	for range coreAttempts {
-		if m.bound-m.worth <= closeEnough*m.bound {
+		if m.bound-m.worth <= nearBound*m.bound {
 			return
 		}
 		core, free := m.core(tastes[from:])

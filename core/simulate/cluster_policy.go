@@ -27,6 +27,7 @@ func ClusterPolicies() []ClusterPolicy {
 		}},
 		{"auto-unknown", false, false, func(*Rounds) clusterPolicy { return &knapsack{aim: placement.MeanJCTUnknown} }},
 		{"makespan", true, false, func(*Rounds) clusterPolicy { return &knapsack{aim: placement.Makespan} }},
+		{"paper", true, false, func(r *Rounds) clusterPolicy { return &paper{restart: r.rules.RestartSeconds, seed: r.rules.Seed} }},
 		{"fifo", false, false, func(r *Rounds) clusterPolicy { return &fifo{choose: r.chooser(true), holds: true} }},
 		{"fifo-het", false, false, func(r *Rounds) clusterPolicy { return &fifo{choose: r.chooser(false)} }},
 		{"shortest", true, false, ordered(shortestTypical, true)},
@@ -116,9 +117,12 @@ func (r *Rounds) chooser(blind bool) chooser {
 	}
 }
 
-func fastest(j *runningJob, free []int) int {
+func fastest(j *runningJob, free []int) int { return fastestOf(j, len(j.ways), free) }
+
+// fastestOf chooses among so many first ways.
+func fastestOf(j *runningJob, ways int, free []int) int {
 	best := -1
-	for w, way := range j.ways {
+	for w, way := range j.ways[:ways] {
 		if (best < 0 || j.rates[w] > j.rates[best]) && fits(way.Counts, free) {
 			best = w
 		}
