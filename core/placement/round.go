@@ -58,7 +58,7 @@ type RoundPlan struct {
 }
 
 const (
-	maxWays = 1 << 15
+	maxWays = 1<<15 - 1
 	// stayBonus is what running on in the same way adds to a job's value: a restart costs, and whom two values that are
 	// nearly equal would swap in and out each round gains nothing.
 	stayBonus = 0.1
@@ -75,14 +75,21 @@ func Round(p *RoundProblem) (*RoundPlan, error) {
 		ways, order := p.holding()
 		return &RoundPlan{Ways: ways, Order: order}, nil
 	}
+	return p.knapsack().solve(), nil
+}
+
+func (p *RoundProblem) knapsack() *knapsack {
 	k := &knapsack{free: p.Devices}
 	for i := range p.Jobs {
 		k.items = append(k.items, p.Jobs[i].values(p.Aim))
 	}
-	return k.solve(), nil
+	return k
 }
 
 func (p *RoundProblem) check() error {
+	if !(p.Seconds >= 0 && !math.IsInf(p.Seconds, 1)) {
+		return fmt.Errorf("seconds: %v is not a finite number >= 0", p.Seconds)
+	}
 	for t, n := range p.Devices {
 		if n < 0 || n > maxDevices {
 			return fmt.Errorf("devices[%d]: %d is not in 0 ... %d", t, n, maxDevices)

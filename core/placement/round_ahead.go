@@ -29,7 +29,7 @@ const (
 	aheadWork   = 250_000 // about so many jobs are placed
 	freshWork   = 20      // times as many, where most jobs are new
 	triesPerJob = 300     // no more than so many orders are tried
-	near        = 10      // places that a job is moved by at most, three times out of four
+	nearby      = 10      // places that a job is moved by at most, three times out of four
 	heat        = 0.06    // of the mean end: how much worse an order may be at first to be searched on from
 )
 
@@ -111,8 +111,10 @@ func newAhead(p *RoundProblem) *ahead {
 	return a
 }
 
-// freed is when the devices of a job that ends at some time are free: when the round ends.
+// freed is when the devices of a job that ends at some time are free: when the round ends. It is never now.
 func (a *ahead) freed(end float64) float64 {
+	const soon = 1e-6 // seconds
+	end = max(end, soon)
 	if a.round > 0 {
 		return a.round * math.Ceil(end/a.round)
 	}
@@ -188,6 +190,7 @@ func (a *ahead) earliest(counts []int) float64 {
 // hold makes the first n devices free at a later time.
 func hold(free []float64, n int, until float64) {
 	at, _ := slices.BinarySearch(free, until)
+	at = max(at, n) // as many may be free just then
 	copy(free, free[n:at])
 	for i := at - n; i < at; i++ {
 		free[i] = until
@@ -226,7 +229,7 @@ func (a *ahead) search(best []int, tries int, seed uint64) {
 	for try := range tries {
 		from, to := random.IntN(len(order)), random.IntN(len(order))
 		if try%4 > 0 {
-			to = max(0, min(len(order)-1, from+random.IntN(2*near+1)-near))
+			to = max(0, min(len(order)-1, from+random.IntN(2*nearby+1)-nearby))
 		}
 		limit := now + float64(warm*(1-float64(try)/float64(tries))*random.ExpFloat64())
 		if from == to {
