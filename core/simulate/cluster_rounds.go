@@ -29,6 +29,7 @@ type Rounds struct {
 	Jobs    []ClusterJob // by arrival; those that can run
 	Dropped []DroppedJob
 	rules   Rules
+	speeds  *Throughputs
 	classes []*workClass // by job
 	belief  []float64    // by job: believed over true length
 }
@@ -50,7 +51,7 @@ func NewRounds(c Cluster, t *Throughputs, jobs []ClusterJob, rules Rules) (*Roun
 	case !(rules.LengthError >= 0 && rules.LengthError <= 10):
 		return nil, fmt.Errorf("length error: %v is not in [0, 10]", rules.LengthError)
 	}
-	r := &Rounds{Cluster: c, rules: rules}
+	r := &Rounds{Cluster: c, rules: rules, speeds: t}
 	type kind struct {
 		workload string
 		devices  int
@@ -62,13 +63,19 @@ func NewRounds(c Cluster, t *Throughputs, jobs []ClusterJob, rules Rules) (*Roun
 		if classes[k] == nil {
 			classes[k] = newWorkClass(c, t, &rules, j.Workload, j.Devices)
 		}
+		class := classes[k]
 		belief := math.Exp(rules.LengthError * random.NormFloat64())
-		if len(classes[k].ways) == 0 {
+		switch {
+		case len(class.ways) == 0:
 			r.Dropped = append(r.Dropped, DroppedJob{j.ID, j.Line, r.whyNot(t, j)})
+			continue
+		case float64(j.Steps)/class.fastest > mostRounds*rules.RoundSeconds:
+			r.Dropped = append(r.Dropped, DroppedJob{j.ID, j.Line,
+				fmt.Sprintf("it takes more than %d rounds, even alone", mostRounds)})
 			continue
 		}
 		r.Jobs = append(r.Jobs, j)
-		r.classes = append(r.classes, classes[k])
+		r.classes = append(r.classes, class)
 		r.belief = append(r.belief, belief)
 	}
 	return r, nil
@@ -152,6 +159,9 @@ type clusterPolicy interface {
 	decide(s *situation) error
 }
 
+// mostRounds bounds how long a job is, so that a run comes to an end.
+const mostRounds = 10_000_000
+
 // patience is how many rounds may pass without a step of any job.
 const patience = 10_000
 
@@ -171,7 +181,7 @@ func (r *Rounds) Run(policy string, tick func(done int)) (*ClusterResult, error)
 			run.round()
 			tick(run.done)
 			if run.rounds-run.progress > patience {
-				return nil, fmt.Errorf("policy %s: no job made a step in %d rounds; give restarts that are shorter than a round",
+				return nil, fmt.Errorf("policy %s: no job made a step in %d rounds; give shorter restarts or longer rounds",
 					policy, patience)
 			}
 		} else if err := run.wait(); err != nil {
