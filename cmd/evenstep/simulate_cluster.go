@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -110,6 +111,12 @@ func (f *clusterFlags) check(changed func(string) bool) error {
 		return errors.New("--sacct, --workloads: go together; give both or none")
 	case f.types != "single" && f.types != "mixed":
 		return fmt.Errorf("--types: unknown %q; give single or mixed", f.types)
+	case !(f.round > 0 && !math.IsInf(f.round, 1)):
+		return fmt.Errorf("--round: %v is not a number of seconds above 0", f.round)
+	case !(f.restart >= 0 && !math.IsInf(f.restart, 1)):
+		return fmt.Errorf("--restart-seconds: %v is not a number of at least 0", f.restart)
+	case !(f.lengthError >= 0 && f.lengthError <= 10):
+		return fmt.Errorf("--length-error: %v is not a number from 0 to 10", f.lengthError)
 	case f.output != "text" && f.output != "json":
 		return fmt.Errorf("--output: unknown form %q; give text or json", f.output)
 	case f.noPreempt && !slices.Contains(f.policies, "auto"):
@@ -136,7 +143,12 @@ func simulateCluster(f clusterFlags, stdin io.Reader, stdout, stderr io.Writer) 
 		return badInput(err)
 	}
 	if len(rounds.Jobs) == 0 {
-		return infeasible(fmt.Errorf("no job is left to run: all %d were dropped", len(rounds.Dropped)))
+		return infeasible(fmt.Errorf("no job can run on this cluster: all %d were dropped", len(rounds.Dropped)))
+	}
+	for _, policy := range f.policies {
+		if err := rounds.Takes(policy); err != nil {
+			return badInput(fmt.Errorf("--policy: %w", err))
+		}
 	}
 	results, err := f.run(rounds)
 	if err != nil {
@@ -245,8 +257,11 @@ func (f *clusterFlags) run(rounds *simulate.Rounds) ([]*simulate.ClusterResult, 
 				tick()
 			}
 		})
-		if err != nil {
-			return nil, badInput(err)
+		switch {
+		case errors.Is(err, simulate.ErrNoProgress):
+			return nil, infeasible(err)
+		case err != nil:
+			return nil, err
 		}
 		results = append(results, r)
 	}

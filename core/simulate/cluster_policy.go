@@ -38,20 +38,27 @@ func ClusterPolicies() []ClusterPolicy {
 	}
 }
 
-// policy starts a policy by its name.
-func (r *Rounds) policy(name string) (clusterPolicy, error) {
-	for _, p := range ClusterPolicies() {
-		if p.Name != name {
-			continue
-		}
-		for _, j := range r.Jobs {
-			if p.SingleDevice && j.Devices > 1 {
-				return nil, fmt.Errorf("%s takes jobs of one device; job %.40s needs %d", name, j.ID, j.Devices)
-			}
-		}
-		return p.new(r), nil
+// Takes says, with an error, why a policy does not take the jobs.
+func (r *Rounds) Takes(policy string) error {
+	p, err := clusterPolicyNamed(policy)
+	if err != nil {
+		return err
 	}
-	return nil, fmt.Errorf("unknown policy %.40q", name)
+	for _, j := range r.Jobs {
+		if p.SingleDevice && j.Devices > 1 {
+			return fmt.Errorf("%s takes jobs of one device; job %.40s needs %d", policy, j.ID, j.Devices)
+		}
+	}
+	return nil
+}
+
+func clusterPolicyNamed(name string) (ClusterPolicy, error) {
+	for _, p := range ClusterPolicies() {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return ClusterPolicy{}, fmt.Errorf("unknown policy %.40q", name)
 }
 
 // knapsack is ours: the round knapsack of core/placement.

@@ -61,7 +61,7 @@ func TestReadThroughputs(t *testing.T) {
 	for csv, want := range map[string]string{
 		"":                                          "empty; give a header with the columns job_type, scale_factor, worker_type, steps_per_s",
 		"job_type,scale_factor\n":                   "line 1: no column worker_type in the header; give job_type, scale_factor, worker_type, steps_per_s",
-		speedsHeader:                                `no rows of table "physical_cluster"; the file has []`,
+		speedsHeader:                                "no rows; give one for each workload, number of devices and type",
 		speedsHeader + "t,w,0,a,1,1\n":              `line 2: scale_factor: "0" is not a whole number from 1 to 4096`,
 		speedsHeader + "t,w,1,a,1,-1\n":             `line 2: steps_per_s: "-1" is not a number from 0 to 1e+09`,
 		speedsHeader + "t,w,1,a,1,NaN\n":            `line 2: steps_per_s: "NaN" is not a number from 0 to 1e+09`,
@@ -69,7 +69,7 @@ func TestReadThroughputs(t *testing.T) {
 		speedsHeader + "t,,1,a,1,1\n":               `line 2: job_type: "" is not the name of a workload`,
 		speedsHeader + "t,w,1,,1,1\n":               `line 2: worker_type: "" is not a device type`,
 		speedsHeader + "t,w,1,a,1,1\nt,w,1,a,1,1\n": `line 3: w on 1 a is in table "t" already; give it once`,
-		speedsHeader + "s,w,1,a,1,1\nt,w,1,a,1,1\n": `no rows of table "physical_cluster"; the file has ["s" "t"]`,
+		speedsHeader + "s,w,1,a,1,1\nt,w,1,a,1,1\n": `several tables; name one of ["s" "t"]`,
 		speedsHeader + "t,w,1\n":                    "record on line 2: wrong number of fields",
 	} {
 		if _, err := ReadThroughputs(strings.NewReader(csv), ""); err == nil || err.Error() != want {

@@ -162,15 +162,20 @@ type clusterPolicy interface {
 // mostRounds bounds how long a job is, so that a run comes to an end.
 const mostRounds = 10_000_000
 
+// ErrNoProgress ends a run that would not end: the jobs do nothing but restart.
+var ErrNoProgress = errors.New("no job made a step")
+
 // patience is how many rounds may pass without a step of any job.
 const patience = 10_000
 
-// Run runs the trace under a policy, one of ClusterPolicies, and calls tick with the number of jobs that are done.
+// Run runs the trace under a policy, one of ClusterPolicies, and calls tick with the number of jobs that are done. The
+// error is that of Takes, or ErrNoProgress.
 func (r *Rounds) Run(policy string, tick func(done int)) (*ClusterResult, error) {
-	p, err := r.policy(policy)
-	if err != nil {
+	if err := r.Takes(policy); err != nil {
 		return nil, err
 	}
+	named, _ := clusterPolicyNamed(policy)
+	p := named.new(r)
 	run := newClusterRun(r)
 	for run.done < len(r.Jobs) {
 		run.admit()
@@ -181,8 +186,8 @@ func (r *Rounds) Run(policy string, tick func(done int)) (*ClusterResult, error)
 			run.round()
 			tick(run.done)
 			if run.rounds-run.progress > patience {
-				return nil, fmt.Errorf("policy %s: no job made a step in %d rounds; give shorter restarts or longer rounds",
-					policy, patience)
+				return nil, fmt.Errorf("policy %s: %w in %d rounds; give shorter restarts or longer rounds", policy,
+					ErrNoProgress, patience)
 			}
 		} else if err := run.wait(); err != nil {
 			return nil, fmt.Errorf("policy %s: %w", policy, err)

@@ -61,14 +61,21 @@ func ReadThroughputs(r io.Reader, name string) (*Throughputs, error) {
 			return nil, err
 		}
 	}
-	if name == "" && len(names) == 1 {
+	named := name != ""
+	switch {
+	case !named && len(names) == 1:
 		name = names[0]
-	} else if name == "" {
+	case !named:
 		name = preferredTable
 	}
 	chosen := tables[name]
-	if chosen == nil {
+	switch {
+	case len(names) == 0:
+		return nil, errors.New("no rows; give one for each workload, number of devices and type")
+	case chosen == nil && named:
 		return nil, fmt.Errorf("no rows of table %q; the file has %q", name, names)
+	case chosen == nil:
+		return nil, fmt.Errorf("several tables; name one of %q", names)
 	}
 	for _, other := range names {
 		if other != name {
