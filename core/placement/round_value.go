@@ -12,7 +12,7 @@ type worth struct{ speed, hours, devices, leastHours float64 }
 func (a Aim) worth() worth {
 	switch a {
 	case MeanJCTUnknown:
-		return worth{0.8, -0.2, 0.2, 0.2}
+		return worth{0.8, -0.1, 0.2, 0.1}
 	case Makespan:
 		return worth{0.8, 0.5, 0.5, 0.05}
 	}
