@@ -12,12 +12,12 @@ const (
 	mostOptions = 3000
 )
 
-// prices are market-clearing prices, one per kind, of an infinitely divisible market: at them every job demands what is
+// clearingPrices are market-clearing prices, one per kind, of an infinitely divisible market: at them every job demands what is
 // best for it and no kind is demanded more than there is, about.
 //
-// For any prices p >= 0, every allotment costs at least L(p) = Σ min over n of (cost(n) + p·n) - p·cap, since it leaves
+// For any prices p >= 0, every assignment costs at least L(p) = Σ min over n of (cost(n) + p·n) - p·cap, since it leaves
 // p·(cap - n) >= 0. So L(p) is a lower bound of the static optimum, whatever the prices.
-type prices struct {
+type clearingPrices struct {
 	of    []float64 // by kind, in weighted seconds a device
 	bound float64   // the best L found, of the weighted sum
 	// demand is what each job demands at the prices, by kind, in fractions of devices where those were allowed.
@@ -26,10 +26,10 @@ type prices struct {
 
 // clear finds clearing prices: they rise where demand is above the supply and fall where it is below, less and less; the
 // average of the second half counts.
-func (in *instance) clear(w *work) *prices {
-	free := newAllotment(in).free
+func (in *instance) clear(w *work) *clearingPrices {
+	free := newAssignment(in).free
 	d := newDemand(in, free)
-	p := &prices{of: d.start(), bound: math.Inf(-1), demand: d.demand}
+	p := &clearingPrices{of: d.start(), bound: math.Inf(-1), demand: d.demand}
 	mean := make([]float64, len(p.of))
 	halves := 0.0
 	for round := range priceRounds {
@@ -260,18 +260,21 @@ func (m *mixing) offer(n int, a, b int, shareOfA float64) {
 // corner offers whole numbers of one kind.
 func (m *mixing) corner(k int) {
 	j := m.job
-	m.offer(j.min, k, k, 1)
-	m.offer(j.max, k, k, 1)
-	if falls := j.work/j.rate[k] - j.communicate; falls > 0 && m.p[k] > 0 {
-		m.around(math.Sqrt(j.weight*falls/m.p[k]), func(n int) { m.offer(n, k, k, 1) })
+	switch falls := j.work/j.rate[k] - j.communicate; {
+	case falls <= 0:
+		m.offer(j.min, k, k, 1)
+	case m.p[k] <= 0:
+		m.offer(j.max, k, k, 1)
+	default:
+		n := j.clip(math.Sqrt(j.weight * falls / m.p[k]))
+		m.offer(n, k, k, 1)
+		m.offer(n+1, k, k, 1)
 	}
 }
 
-// around offers the whole numbers on both sides of x, within the job's limits.
-func (m *mixing) around(x float64, offer func(n int)) {
-	n := int(max(float64(m.job.min), min(x, float64(m.job.max))))
-	offer(n)
-	offer(n + 1)
+// clip rounds x down to a number of workers that the job may have.
+func (j *job) clip(x float64) int {
+	return int(max(float64(j.min), min(x, float64(j.max))))
 }
 
 // edge offers mixes of two neighbours on the hull, b being the faster.
@@ -279,18 +282,11 @@ func (m *mixing) edge(a, b int) {
 	j := m.job
 	slope := (m.p[b] - m.p[a]) / (j.rate[b] - j.rate[a])
 	rate := math.Sqrt(j.weight * j.work / slope)
-	at := func(n int) {
-		if n < 1 {
-			return
-		}
+	for _, n := range [2]int{j.clip(math.Ceil(rate / j.rate[b])), j.clip(rate / j.rate[a])} {
 		// of n devices, x of kind a: x·rate[a] + (n-x)·rate[b] = rate
 		share := (float64(n)*j.rate[b] - rate) / (float64(n) * (j.rate[b] - j.rate[a]))
 		m.offer(n, a, b, max(0, min(share, 1)))
 	}
-	at(j.min)
-	at(j.max)
-	m.around(rate/j.rate[b], at)
-	m.around(rate/j.rate[a], at)
 }
 
 // alongHull offers the corners and edges of the lower convex hull from the cheapest kind, per device, to the fastest.

@@ -8,22 +8,45 @@ import (
 // mostSplits bounds the ways to split two jobs' devices that are tried.
 const mostSplits = 4096
 
-// resplit divides the joint devices of two jobs anew in the best of all ways. y may be the pool, len(jobs), which holds the
-// free devices. It says whether that saved anything.
+// resplit divides the joint devices of two jobs anew in the best of all ways, with what is free where those are few. y may
+// be the pool, len(jobs), which holds the free devices. It says whether that saved anything.
 func (m *improver) resplit(x, y int, w *work) bool {
 	a, pool := &m.in.jobs[x], y == len(m.counts)
 	if a.fixed || !pool && m.in.jobs[y].fixed {
 		return false
 	}
-	theirs, before := m.free, m.cost[x]
-	if !pool {
-		theirs = m.counts[y]
-		before += m.cost[y]
+	joint := make([]int, len(m.free))
+	ways, withFree := 1, 1
+	for k := range joint {
+		joint[k] = m.counts[x][k] + m.free[k]
+		if !pool {
+			joint[k] += m.counts[y][k]
+		}
+		withFree *= (joint[k] + 1) * (joint[k] + 2) / 2
+		ways *= joint[k] - m.free[k] + 1
+		if ways > mostSplits {
+			return false
+		}
+		withFree = min(withFree, mostSplits+1)
 	}
-	joint, limits := make([]int, len(m.free)), make([]int, len(m.free))
+	switch {
+	case pool:
+		return m.divide(x, y, joint, m.alone, w)
+	case withFree <= mostSplits:
+		return m.divide(x, y, joint, m.bestRest, w)
+	}
+	for k := range joint {
+		joint[k] -= m.free[k]
+	}
+	return m.divide(x, y, joint, m.wholeRest, w)
+}
+
+// divide gives x the best part of the joint devices, rest saying what y then has and costs.
+func (m *improver) divide(x, y int, joint []int, rest func(y int, left []int) ([]int, float64), w *work) bool {
+	a := &m.in.jobs[x]
+	limits, left := make([]int, len(joint)), make([]int, len(joint))
 	ways := 1
 	for k := range joint {
-		joint[k] = m.counts[x][k] + theirs[k]
 		if a.rate[k] > 0 {
 			limits[k] = min(joint[k], a.max)
 		}
@@ -34,32 +57,56 @@ func (m *improver) resplit(x, y int, w *work) bool {
 	if !w.spend(ways * len(joint)) {
 		return false
 	}
+	before := m.cost[x]
+	if y < len(m.counts) {
+		before += m.cost[y]
+	}
 	least := before - leastImprovement*before
-	mine, yours := make([]int, len(joint)), make([]int, len(joint))
-	var split []int
+	mine := make([]int, len(joint))
+	var split, others []int
 	for more := true; more; more = increment(mine, limits) {
-		for k := range joint {
-			yours[k] = joint[k] - mine[k]
-		}
 		cost := m.in.costIfAlike(x, mine)
-		if !pool {
-			cost += m.in.costIfAlike(y, yours)
+		if !(cost < least) {
+			continue
 		}
-		if cost < least {
-			least, split = cost, slices.Clone(mine)
+		for k := range joint {
+			left[k] = joint[k] - mine[k]
+		}
+		theirs, theirCost := rest(y, left)
+		if cost+theirCost < least {
+			least, split, others = cost+theirCost, slices.Clone(mine), slices.Clone(theirs)
 		}
 	}
 	if split == nil {
 		return false
 	}
-	for k := range joint {
-		m.counts[x][k], theirs[k] = split[k], joint[k]-split[k]
-	}
+	m.give(x, split)
 	m.update(x)
-	if !pool {
+	if y < len(m.counts) {
+		m.give(y, others)
 		m.update(y)
 	}
 	return true
+}
+
+// alone is for the pool: what is left costs nothing.
+func (m *improver) alone(int, []int) ([]int, float64) { return nil, 0 }
+
+// wholeRest gives y all that is left.
+func (m *improver) wholeRest(y int, left []int) ([]int, float64) {
+	return left, m.in.costIfAlike(y, left)
+}
+
+// bestRest gives y the best part of what is left.
+func (m *improver) bestRest(y int, left []int) (best []int, least float64) {
+	least = math.Inf(1)
+	theirs := make([]int, len(left))
+	for more := true; more; more = increment(theirs, left) {
+		if cost := m.in.costIfAlike(y, theirs); cost < least {
+			least, best = cost, slices.Clone(theirs)
+		}
+	}
+	return best, least
 }
 
 // costIfAlike is infinite for devices of several types where the job takes a single one.
