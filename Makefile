@@ -47,6 +47,7 @@ bench: build .venv/.ready ## run the benchmarks; each names its target
 .PHONY: evidence
 evidence: ## measure the policies on the public traces in EVENSTEP_DATA and check what they must reach
 	@go build -o build/evidence ./core/simulate/evidence && build/evidence
+	@go build -o build/evidence-cluster ./core/simulate/evidence/cluster && build/evidence-cluster
 
 # One environment for the demo, the tests and the checks. It is lent every site-packages of a $(PYTHON) that has torch:
 # venv's own --system-site-packages would lend those of the base interpreter only, where $(PYTHON) is itself a venv's.
