@@ -35,7 +35,8 @@ func newSimulateClusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster --cluster v100=8,p100=16 --throughputs CSV --trace CSV | --sacct FILE --workloads CSV",
 		Short: "Run a trace of jobs on a cluster under placement policies",
-		Long: `Cluster runs a trace of jobs on a cluster of several device types under policies that decide in rounds who runs where.
+		Long: `Cluster runs a trace of jobs on a cluster of several device types, under policies that decide in rounds who runs
+where.
 
 Throughputs are measured speeds, a CSV with the columns job_type, scale_factor, worker_type and steps_per_s, and table
 and consolidated where they are there. A trace is a CSV with the columns job_id, job_type, scale_factor (the devices of
@@ -58,9 +59,9 @@ arrival order, shortest first and least attained service, type-blind and (-het) 
 takes jobs of one device. --length-error makes the lengths that policies know wrong by a factor e^(SIGMA * normal).
 
 The result: completion times from arrival to finish; utilization, the share of all device time until the end that jobs
-ran; rho, a job's completion time over that in a fluid equal share of all devices: its largest value and, as jain, Jain's
-index of all; preemptions, how often an unfinished job lost devices. --jobs-out writes when each job started and
-finished and its device seconds by type.`,
+ran; rho, a job's completion time over that in a fluid equal share of all devices: its largest value and, as jain,
+Jain's index of all; preemptions, how often an unfinished job lost devices. --jobs-out writes when each job started and
+finished, and its device seconds by type.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd.Flags().Changed); err != nil {

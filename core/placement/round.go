@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// A RoundProblem asks who runs until the next decision, after which all may change: the preemptive model, in which a job
-// has a fixed number of devices and waits or runs.
+// A RoundProblem asks who runs until the next decision, after which all may change: the preemptive model, in which a
+// job has a fixed number of devices and waits or runs.
 type RoundProblem struct {
 	Devices []int // that are free, by type; at least 0
 	Jobs    []RoundJob

@@ -8,8 +8,8 @@ import (
 )
 
 // ahead looks beyond the round, where who starts holds its devices to its end. Each order of the jobs makes a schedule:
-// one job after the other takes the way in which it ends first, now or once others have ended. An order with a small sum
-// of weighted ends is sought, and who starts at once in its schedule runs.
+// one job after the other takes the way in which it ends first, now or once others have ended. An order with a small
+// sum of weighted ends is sought, and who starts at once in its schedule runs.
 type ahead struct {
 	jobs  []RoundJob
 	round float64     // seconds

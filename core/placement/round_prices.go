@@ -17,8 +17,8 @@ const (
 //
 // At prices p each item takes the way that is worth most above its price, or none. L(p) = Σ of that + p·free is above
 // the value of every choice. Its minimum over p >= 0 is sought by subgradients in Polyak's steps, and choices are made
-// from it greedily. Which items could do otherwise at little loss is what prices leave open: these, the core, are chosen
-// anew by the dynamic programme on what the others leave free.
+// from it greedily. Which items could do otherwise at little loss is what prices leave open: these, the core, are
+// chosen anew by the dynamic programme on what the others leave free.
 func (k *knapsack) priced() *RoundPlan {
 	m := &market{knapsack: k, prices: make([]float64, len(k.free)), bound: math.Inf(1)}
 	m.ways = slices.Repeat([]int{-1}, len(k.items))

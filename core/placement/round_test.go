@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawRound draws a round of few jobs on few devices; speeds and lengths come from short lists, so that ties are common.
+// drawRound draws a round of few jobs on few devices; speeds and lengths come from short lists, so that ties are
+// common.
 func drawRound(t *rapid.T) *RoundProblem {
 	p := &RoundProblem{Aim: Aim(rapid.IntRange(0, 2).Draw(t, "aim"))}
 	types := rapid.IntRange(1, 3).Draw(t, "types")
@@ -136,7 +137,8 @@ func TestLargeRoundsAreNearTheirBound(t *testing.T) {
 			}
 			checkFits(t, p, plan)
 			if gap := 1 - plan.Value/plan.Bound; !(gap <= c.gap) {
-				t.Errorf("%d jobs on %d devices of %d types, seed %d: %.2g below the bound", c.jobs, c.devices, c.types, seed, gap)
+				t.Errorf("%d jobs on %d devices of %d types, seed %d: %.2g below the bound", c.jobs, c.devices, c.types,
+					seed, gap)
 			}
 		}
 	}
@@ -158,13 +160,20 @@ func TestRoundPrefers(t *testing.T) {
 		jobs    []RoundJob
 		want    []int
 	}{
-		"the shortest": {MeanJCT, []int{1, 0}, []RoundJob{job(-1, 7200, 0, 1), job(-1, 3600, 0, 1)}, []int{-1, 0}},
-		"the least served where lengths are unknown": {MeanJCTUnknown, []int{1, 0}, []RoundJob{job(-1, 1, 7200, 1), job(-1, 9, 0, 1)}, []int{-1, 0}},
-		"the longest for the makespan":               {Makespan, []int{1, 0}, []RoundJob{job(-1, 7200, 0, 1), job(-1, 3600, 0, 1)}, []int{0, -1}},
-		"the heavier":                                {MeanJCT, []int{1, 0}, []RoundJob{job(-1, 3600, 0, 1), heavy}, []int{-1, 0}},
-		"who runs, where it is nearly the same":      {MeanJCT, []int{1, 0}, []RoundJob{job(-1, 3500, 0, 1), job(0, 3600, 0, 1)}, []int{-1, 0}},
-		"each where it is fast":                      {MeanJCT, []int{1, 1}, []RoundJob{job(-1, 3600, 0, 1, 0.9), job(-1, 3600, 0, 1, 0.2)}, []int{1, 0}},
-		"nobody where nothing is free":               {MeanJCT, []int{0, 0}, []RoundJob{job(-1, 3600, 0, 1, 1)}, []int{-1}},
+		"the shortest": {MeanJCT, []int{1, 0},
+			[]RoundJob{job(-1, 7200, 0, 1), job(-1, 3600, 0, 1)}, []int{-1, 0}},
+		"the least served where lengths are unknown": {MeanJCTUnknown, []int{1, 0},
+			[]RoundJob{job(-1, 1, 7200, 1), job(-1, 9, 0, 1)}, []int{-1, 0}},
+		"the longest for the makespan": {Makespan, []int{1, 0},
+			[]RoundJob{job(-1, 7200, 0, 1), job(-1, 3600, 0, 1)}, []int{0, -1}},
+		"the heavier": {MeanJCT, []int{1, 0},
+			[]RoundJob{job(-1, 3600, 0, 1), heavy}, []int{-1, 0}},
+		"who runs, where it is nearly the same": {MeanJCT, []int{1, 0},
+			[]RoundJob{job(-1, 3500, 0, 1), job(0, 3600, 0, 1)}, []int{-1, 0}},
+		"each where it is fast": {MeanJCT, []int{1, 1},
+			[]RoundJob{job(-1, 3600, 0, 1, 0.9), job(-1, 3600, 0, 1, 0.2)}, []int{1, 0}},
+		"nobody where nothing is free": {MeanJCT, []int{0, 0},
+			[]RoundJob{job(-1, 3600, 0, 1, 1)}, []int{-1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan, err := Round(&RoundProblem{Aim: c.aim, Devices: c.devices, Jobs: c.jobs})
@@ -238,27 +247,32 @@ func TestHoldingWaitsForAFastDevice(t *testing.T) {
 
 func TestRoundRefuses(t *testing.T) {
 	good := func() *RoundProblem {
-		return &RoundProblem{Devices: []int{4}, Jobs: []RoundJob{{Ways: []Way{{Counts: []int{1}, Speed: 1}}, Weight: 1, Now: -1}}}
+		return &RoundProblem{Devices: []int{4}, Jobs: []RoundJob{
+			{Ways: []Way{{Counts: []int{1}, Speed: 1}}, Weight: 1, Now: -1}}}
 	}
-	for want, spoil := range map[string]func(*RoundProblem){
-		"devices[0]: -1 is not in 0 ... 10000000":                  func(p *RoundProblem) { p.Devices[0] = -1 },
-		"seconds: NaN is not a finite number >= 0":                 func(p *RoundProblem) { p.Seconds = math.NaN() },
-		"jobs[0].seconds_left: -1 is not a finite number >= 0":     func(p *RoundProblem) { p.Jobs[0].SecondsLeft = -1 },
-		"jobs[0].seconds_served: +Inf is not a finite number >= 0": func(p *RoundProblem) { p.Jobs[0].SecondsServed = math.Inf(1) },
-		"jobs[0].weight: 0 is not a finite number > 0":             func(p *RoundProblem) { p.Jobs[0].Weight = 0 },
-		"jobs[0].now: 1 is not in -1 ... 0":                        func(p *RoundProblem) { p.Jobs[0].Now = 1 },
-		"jobs[0].ways[0].counts: 2 numbers for 1 types":            func(p *RoundProblem) { p.Jobs[0].Ways[0].Counts = []int{1, 0} },
-		"jobs[0].ways[0].counts: no device":                        func(p *RoundProblem) { p.Jobs[0].Ways[0].Counts = []int{0} },
-		"jobs[0].ways[0].counts: [-1] has a number below 0":        func(p *RoundProblem) { p.Jobs[0].Ways[0].Counts = []int{-1} },
-		"jobs[0].ways[0].speed: 1.5 is not in (0, 1]":              func(p *RoundProblem) { p.Jobs[0].Ways[0].Speed = 1.5 },
-		"jobs[0].ways: 32769 are more than 32767":                  func(p *RoundProblem) { p.Jobs[0].Ways = make([]Way, 1<<15+1) },
+	for want, spoil := range map[string]func(p *RoundProblem, j *RoundJob){
+		"devices[0]: -1 is not in 0 ... 10000000":                func(p *RoundProblem, j *RoundJob) { p.Devices[0] = -1 },
+		"seconds: NaN is not a finite number >= 0":               func(p *RoundProblem, j *RoundJob) { p.Seconds = math.NaN() },
+		"jobs[0].seconds_left: -1 is not a finite number >= 0":   func(_ *RoundProblem, j *RoundJob) { j.SecondsLeft = -1 },
+		"jobs[0].seconds_served: -1 is not a finite number >= 0": func(_ *RoundProblem, j *RoundJob) { j.SecondsServed = -1 },
+		"jobs[0].weight: 0 is not a finite number > 0":           func(_ *RoundProblem, j *RoundJob) { j.Weight = 0 },
+		"jobs[0].now: 1 is not in -1 ... 0":                      func(_ *RoundProblem, j *RoundJob) { j.Now = 1 },
+		"jobs[0].ways[0].counts: 2 numbers for 1 types":          ways([]int{1, 0}, 1),
+		"jobs[0].ways[0].counts: no device":                      ways([]int{0}, 1),
+		"jobs[0].ways[0].counts: [-1] has a number below 0":      ways([]int{-1}, 1),
+		"jobs[0].ways[0].speed: 1.5 is not in (0, 1]":            ways([]int{1}, 1.5),
+		"jobs[0].ways: 32769 are more than 32767":                func(_ *RoundProblem, j *RoundJob) { j.Ways = make([]Way, 32769) },
 	} {
 		p := good()
-		spoil(p)
+		spoil(p, &p.Jobs[0])
 		if _, err := Round(p); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
+}
+
+func ways(counts []int, speed float64) func(*RoundProblem, *RoundJob) {
+	return func(_ *RoundProblem, j *RoundJob) { j.Ways = []Way{{Counts: counts, Speed: speed}} }
 }
 
 // Target: 2,048 jobs on 980 devices in 0.3 s; a round of Gavel's traces, 100 jobs on 48 devices, in 50 ms.

@@ -2,9 +2,9 @@ package placement
 
 import "math"
 
-// worth says what a way is worth in a round: speed^a · hours^b · devices^c. The hours are those that are left, or, where
-// lengths are unknown, those that the job has had. The knapsack charges a job for each device, so that the least hours
-// times devices go first where a mean counts. A job that is new or about to end counts as some minutes.
+// worth says what a way is worth in a round: speed^a · hours^b · devices^c. The hours are those that are left, or,
+// where lengths are unknown, those that the job has had. The knapsack charges a job for each device, so that the least
+// hours times devices go first where a mean counts. A job that is new or about to end counts as some minutes.
 //
 // The rule and its exponents are ours, found on simulated traces; see docs/placement.md for what depends on them.
 type worth struct{ speed, hours, devices, leastHours float64 }

@@ -10,8 +10,8 @@ import (
 // runs k-th from its last delays k jobs by its length, so that the cheapest matching of jobs to places (device, k) has
 // the least mean completion time if nobody else arrives. Who comes first on its device starts and keeps it.
 //
-// It is that of Gavel's simulator, which matches at reviews only. In each round, type by type, others fill what is free,
-// who has had least beyond its due first; they may be matched to devices of a later type.
+// It is that of Gavel's simulator, which matches at reviews only. In each round, type by type, others fill what is
+// free, who has had least beyond its due first; they may be matched to devices of a later type.
 type allox struct {
 	review
 	chosen map[int]int       // way by job

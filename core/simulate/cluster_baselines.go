@@ -27,8 +27,8 @@ func (r *review) isDue(s *situation) bool {
 	return true
 }
 
-// fifo gives devices in the order of arrival, and stops at the first job for which no type has enough that are free; one
-// that cannot run on those that have is passed over. Type-aware it starts over at each review; type-blind, who has
+// fifo gives devices in the order of arrival, and stops at the first job for which no type has enough that are free;
+// one that cannot run on those that have is passed over. Type-aware it starts over at each review; type-blind, who has
 // devices keeps them.
 type fifo struct {
 	review

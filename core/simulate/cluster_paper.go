@@ -40,9 +40,11 @@ func (p *paper) place(s *situation) error {
 		problem.Pools = append(problem.Pools, placement.Pool{Node: typeName(t), Type: typeName(t), Count: n})
 	}
 	for _, j := range jobs {
-		of := placement.Job{ID: fmt.Sprint(j.index), RemainingSamples: float64(j.left) * j.belief, GlobalBatch: j.devices,
+		of := placement.Job{
+			ID: fmt.Sprint(j.index), RemainingSamples: float64(j.left) * j.belief, GlobalBatch: j.devices,
 			SamplesPerSecond: map[string]float64{}, MinWorkers: j.devices, MaxWorkers: j.devices, SingleType: true,
-			Weight: j.weight}
+			Weight: j.weight,
+		}
 		for w, way := range j.ways[:j.singles] {
 			t := slices.IndexFunc(way.Counts, func(n int) bool { return n > 0 })
 			of.SamplesPerSecond[typeName(t)] = j.rates[w] / float64(j.devices)
@@ -71,7 +73,9 @@ func (p *paper) place(s *situation) error {
 					}
 				}
 			}
-			p.chosen[j.index] = slices.IndexFunc(j.ways, func(w placement.Way) bool { return slices.Equal(w.Counts, counts) })
+			p.chosen[j.index] = slices.IndexFunc(j.ways, func(w placement.Way) bool {
+				return slices.Equal(w.Counts, counts)
+			})
 		}
 	}
 	return nil

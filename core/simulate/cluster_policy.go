@@ -23,11 +23,14 @@ func ClusterPolicies() []ClusterPolicy {
 	}
 	return []ClusterPolicy{
 		{"auto", true, false, func(r *Rounds) clusterPolicy {
-			return &knapsack{aim: placement.MeanJCT, hold: r.rules.NoPreempt, round: r.rules.RoundSeconds, seed: r.rules.Seed}
+			return &knapsack{aim: placement.MeanJCT, hold: r.rules.NoPreempt, round: r.rules.RoundSeconds,
+				seed: r.rules.Seed}
 		}},
 		{"auto-unknown", false, false, func(*Rounds) clusterPolicy { return &knapsack{aim: placement.MeanJCTUnknown} }},
 		{"makespan", true, false, func(*Rounds) clusterPolicy { return &knapsack{aim: placement.Makespan} }},
-		{"paper", true, false, func(r *Rounds) clusterPolicy { return &paper{restart: r.rules.RestartSeconds, seed: r.rules.Seed} }},
+		{"paper", true, false, func(r *Rounds) clusterPolicy {
+			return &paper{restart: r.rules.RestartSeconds, seed: r.rules.Seed}
+		}},
 		{"fifo", false, false, func(r *Rounds) clusterPolicy { return &fifo{choose: r.chooser(true), holds: true} }},
 		{"fifo-het", false, false, func(r *Rounds) clusterPolicy { return &fifo{choose: r.chooser(false)} }},
 		{"shortest", true, false, ordered(shortestTypical, true)},
@@ -104,7 +107,8 @@ func (k *knapsack) decide(s *situation) error {
 // chooser picks one of the ways of a job that fit what is free, -1 where none does.
 type chooser func(j *runningJob, free []int) int
 
-// chooser is type-aware: the fastest way that fits, of equal ones the first. Type-blind it draws among the single types.
+// chooser is type-aware: the fastest way that fits, of equal ones the first. Type-blind it draws among the single
+// types.
 func (r *Rounds) chooser(blind bool) chooser {
 	if !blind {
 		return fastest

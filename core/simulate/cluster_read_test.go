@@ -14,16 +14,17 @@ func TestParseCluster(t *testing.T) {
 	if diff := cmp.Diff(Cluster{[]string{"v100", "k80"}, []int{8, 24}, 4}, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	for spec, want := range map[string]string{
-		"":                      "empty; give types and counts: v100=8,p100=16",
-		"v100":                  `"v100" is not type=count with a count of at least 1`,
-		"v100=0":                `"v100=0" is not type=count with a count of at least 1`,
-		"=4":                    `"=4" is not type=count with a count of at least 1`,
-		"v100=1,":               `"" is not type=count with a count of at least 1`,
-		"v100=1,v100=1":         "v100 is given twice",
-		"a=1000000,b=1":         "more than 1000000 devices",
-		"a=9223372036854775807": "more than 1000000 devices",
+	for _, c := range [][2]string{
+		{"", "empty; give types and counts: v100=8,p100=16"},
+		{"v100", `"v100" is not type=count with a count of at least 1`},
+		{"v100=0", `"v100=0" is not type=count with a count of at least 1`},
+		{"=4", `"=4" is not type=count with a count of at least 1`},
+		{"v100=1,", `"" is not type=count with a count of at least 1`},
+		{"v100=1,v100=1", "v100 is given twice"},
+		{"a=1000000,b=1", "more than 1000000 devices"},
+		{"a=9223372036854775807", "more than 1000000 devices"},
 	} {
+		spec, want := c[0], c[1]
 		if _, err := ParseCluster(spec, 4); err == nil || err.Error() != want {
 			t.Errorf("%q: got %v, want %s", spec, err, want)
 		}
@@ -42,10 +43,11 @@ func TestReadThroughputs(t *testing.T) {
 		rate       float64
 		counts     [3]int
 	}{
-		"the preferred of several":      {both, "", 2, [3]int{1, 1, 1}},
-		"the named one":                 {both, "simulation", 1, [3]int{1, 2, 0}},
-		"the only one":                  {speedsHeader + "mine,w,1,a,1,5\n", "", 5, [3]int{1, 0, 0}},
-		"without tables, consolidation": {"steps_per_s,job_type,worker_type,scale_factor\n7,w,a,1\n", "", 7, [3]int{1, 0, 0}},
+		"the preferred of several": {both, "", 2, [3]int{1, 1, 1}},
+		"the named one":            {both, "simulation", 1, [3]int{1, 2, 0}},
+		"the only one":             {speedsHeader + "mine,w,1,a,1,5\n", "", 5, [3]int{1, 0, 0}},
+		"without tables, consolidation": {"steps_per_s,job_type,worker_type,scale_factor\n7,w,a,1\n", "", 7,
+			[3]int{1, 0, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadThroughputs(strings.NewReader(c.csv), c.table)
@@ -53,25 +55,27 @@ func TestReadThroughputs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.rate("w", 1, "a") != c.rate || [3]int{got.Rows, got.OtherTables, got.Spread} != c.counts {
-				t.Errorf("%v steps/s, %d rows, %d of other tables, %d spread", got.rate("w", 1, "a"), got.Rows, got.OtherTables,
-					got.Spread)
+				t.Errorf("%v steps/s, %d rows, %d of other tables, %d spread", got.rate("w", 1, "a"), got.Rows,
+					got.OtherTables, got.Spread)
 			}
 		})
 	}
-	for csv, want := range map[string]string{
-		"":                                          "empty; give a header with the columns job_type, scale_factor, worker_type, steps_per_s",
-		"job_type,scale_factor\n":                   "line 1: no column worker_type in the header; give job_type, scale_factor, worker_type, steps_per_s",
-		speedsHeader:                                "no rows; give one for each workload, number of devices and type",
-		speedsHeader + "t,w,0,a,1,1\n":              `line 2: scale_factor: "0" is not a whole number from 1 to 4096`,
-		speedsHeader + "t,w,1,a,1,-1\n":             `line 2: steps_per_s: "-1" is not a number from 0 to 1e+09`,
-		speedsHeader + "t,w,1,a,1,NaN\n":            `line 2: steps_per_s: "NaN" is not a number from 0 to 1e+09`,
-		speedsHeader + "t,w,1,a,maybe,1\n":          `line 2: consolidated: "maybe" is not 0 or 1`,
-		speedsHeader + "t,,1,a,1,1\n":               `line 2: job_type: "" is not the name of a workload`,
-		speedsHeader + "t,w,1,,1,1\n":               `line 2: worker_type: "" is not a device type`,
-		speedsHeader + "t,w,1,a,1,1\nt,w,1,a,1,1\n": `line 3: w on 1 a is in table "t" already; give it once`,
-		speedsHeader + "s,w,1,a,1,1\nt,w,1,a,1,1\n": `several tables; name one of ["s" "t"]`,
-		speedsHeader + "t,w,1\n":                    "record on line 2: wrong number of fields",
+	for _, c := range [][2]string{
+		{"", "empty; give a header with the columns job_type, scale_factor, worker_type, steps_per_s"},
+		{"job_type,scale_factor\n",
+			"line 1: no column worker_type in the header; give job_type, scale_factor, worker_type, steps_per_s"},
+		{speedsHeader, "no rows; give one for each workload, number of devices and type"},
+		{speedsHeader + "t,w,0,a,1,1\n", `line 2: scale_factor: "0" is not a whole number from 1 to 4096`},
+		{speedsHeader + "t,w,1,a,1,-1\n", `line 2: steps_per_s: "-1" is not a number from 0 to 1e+09`},
+		{speedsHeader + "t,w,1,a,1,NaN\n", `line 2: steps_per_s: "NaN" is not a number from 0 to 1e+09`},
+		{speedsHeader + "t,w,1,a,maybe,1\n", `line 2: consolidated: "maybe" is not 0 or 1`},
+		{speedsHeader + "t,,1,a,1,1\n", `line 2: job_type: "" is not the name of a workload`},
+		{speedsHeader + "t,w,1,,1,1\n", `line 2: worker_type: "" is not a device type`},
+		{speedsHeader + "t,w,1,a,1,1\nt,w,1,a,1,1\n", `line 3: w on 1 a is in table "t" already; give it once`},
+		{speedsHeader + "s,w,1,a,1,1\nt,w,1,a,1,1\n", `several tables; name one of ["s" "t"]`},
+		{speedsHeader + "t,w,1\n", "record on line 2: wrong number of fields"},
 	} {
+		csv, want := c[0], c[1]
 		if _, err := ReadThroughputs(strings.NewReader(csv), ""); err == nil || err.Error() != want {
 			t.Errorf("%q\ngot  %v\nwant %s", csv, err, want)
 		}
@@ -86,20 +90,22 @@ func TestReadJobs(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	for csv, want := range map[string]string{
-		"job_id\n":                                "line 1: no column job_type in the header; give job_id, job_type, scale_factor, total_steps, arrival_s",
-		jobsHeader:                                "no rows; give one for each job",
-		jobsHeader + ",w,1,1,1,0\n":               `line 2: job_id: "" is not a name`,
-		jobsHeader + "a,,1,1,1,0\n":               `line 2: job_type: "" is not the name of a workload`,
-		jobsHeader + "a,w,x,1,1,0\n":              `line 2: scale_factor: "x" is not a whole number from 1 to 4096`,
-		jobsHeader + "a,w,1,0,1,0\n":              `line 2: total_steps: "0" is not a whole number from 1 to 1000000000000000`,
-		jobsHeader + "a,w,1,1.5,1,0\n":            `line 2: total_steps: "1.5" is not a whole number from 1 to 1000000000000000`,
-		jobsHeader + "a,w,1,1,0,0\n":              `line 2: priority_weight: "0" is not above 0`,
-		jobsHeader + "a,w,1,1,-1,0\n":             `line 2: priority_weight: "-1" is not a number from 0 to 1e+09`,
-		jobsHeader + "a,w,1,1,1,-1\n":             `line 2: arrival_s: "-1" is not a number from 0 to 1e+12`,
-		jobsHeader + "a,w,1,1,1,\n":               `line 2: arrival_s: "" is not a number from 0 to 1e+12`,
-		jobsHeader + "a,w,1,1,1,0\na,w,1,1,1,0\n": `line 3: job_id: "a" is that of line 2 already`,
+	for _, c := range [][2]string{
+		{"job_id\n",
+			"line 1: no column job_type in the header; give job_id, job_type, scale_factor, total_steps, arrival_s"},
+		{jobsHeader, "no rows; give one for each job"},
+		{jobsHeader + ",w,1,1,1,0\n", `line 2: job_id: "" is not a name`},
+		{jobsHeader + "a,,1,1,1,0\n", `line 2: job_type: "" is not the name of a workload`},
+		{jobsHeader + "a,w,x,1,1,0\n", `line 2: scale_factor: "x" is not a whole number from 1 to 4096`},
+		{jobsHeader + "a,w,1,0,1,0\n", `line 2: total_steps: "0" is not a whole number from 1 to 1000000000000000`},
+		{jobsHeader + "a,w,1,1.5,1,0\n", `line 2: total_steps: "1.5" is not a whole number from 1 to 1000000000000000`},
+		{jobsHeader + "a,w,1,1,0,0\n", `line 2: priority_weight: "0" is not above 0`},
+		{jobsHeader + "a,w,1,1,-1,0\n", `line 2: priority_weight: "-1" is not a number from 0 to 1e+09`},
+		{jobsHeader + "a,w,1,1,1,-1\n", `line 2: arrival_s: "-1" is not a number from 0 to 1e+12`},
+		{jobsHeader + "a,w,1,1,1,\n", `line 2: arrival_s: "" is not a number from 0 to 1e+12`},
+		{jobsHeader + "a,w,1,1,1,0\na,w,1,1,1,0\n", `line 3: job_id: "a" is that of line 2 already`},
 	} {
+		csv, want := c[0], c[1]
 		if _, err := ReadJobs(strings.NewReader(csv)); err == nil || err.Error() != want {
 			t.Errorf("%q\ngot  %v\nwant %s", csv, err, want)
 		}
@@ -119,8 +125,8 @@ func TestTablesAreBounded(t *testing.T) {
 }
 
 func TestJobsThatCannotRunAreDropped(t *testing.T) {
-	speeds, err := ReadThroughputs(strings.NewReader(speedsHeader+"t,w,1,a,1,1\nt,w,8,a,1,1\nt,w,2,a,1,0\nt,slow,1,a,1,0.001\n"+
-		"t,other,1,b,1,1\n"), "")
+	speeds, err := ReadThroughputs(strings.NewReader(speedsHeader+"t,w,1,a,1,1\nt,w,8,a,1,1\nt,w,2,a,1,0\n"+
+		"t,slow,1,a,1,0.001\nt,other,1,b,1,1\n"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +163,8 @@ func TestJobsThatCannotRunAreDropped(t *testing.T) {
 const accountHeader = "JobID|JobName|Partition|Submit|Elapsed|AllocTRES|State\n"
 
 func TestReadSacct(t *testing.T) {
-	speeds, err := ReadThroughputs(strings.NewReader(speedsHeader+"t,resnet,4,v100,1,10\nt,resnet,1,v100,1,3\nt,lm,1,k80,1,0.5\n"), "")
+	speeds, err := ReadThroughputs(strings.NewReader(speedsHeader+
+		"t,resnet,4,v100,1,10\nt,resnet,1,v100,1,3\nt,lm,1,k80,1,0.5\n"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +174,7 @@ func TestReadSacct(t *testing.T) {
 	}
 	jobs, dropped, err := ReadSacct(strings.NewReader(accountHeader+
 		"7|lm-a|gpu|2026-01-02T00:00:10|00:01:00|billing=1,gres/gpu=1|COMPLETED\n"+
-		"8|resnet50 \"x\"|gpu|2026-01-02T00:00:00|1-00:00:10|billing=8,gres/gpu=4,gres/gpu:V100=4,gres/gpuutil=3|TIMEOUT\n"+
+		"8|resnet50 \"x\"|gpu|2026-01-02T00:00:00|1-00:00:10|gres/gpu=4,gres/gpu:V100=4,gres/gpuutil=3|TIMEOUT\n"+
 		"8.batch|batch|||1-00:00:10|cpu=8|COMPLETED\n"+
 		"9|mystery|gpu|2026-01-02T00:00:00|00:10:00|gres/gpu:v100=1|COMPLETED\n"+
 		"10|resnet|gpu|2026-01-02T00:00:00|00:00:00|gres/gpu:v100=1|CANCELLED by 7\n"+
@@ -202,25 +209,29 @@ func TestReadSacct(t *testing.T) {
 }
 
 func TestReadSacctRefuses(t *testing.T) {
-	for row, want := range map[string]string{
-		"|resnet|gpu|2026-01-02T00:00:00|00:10:00||":          `line 2: JobID: "" is not a job id`,
-		"1|resnet|gpu|yesterday|00:10:00||":                   `line 2: Submit: "yesterday" is not a time like 2026-01-31T23:59:59`,
-		"1|resnet|gpu|2026-01-02T00:00:00|10 min||":           `line 2: Elapsed: "10 min" is not a time like 1-23:59:59`,
-		"1|resnet|gpu|2026-01-02T00:00:00|-1:00:00:00||":      `line 2: Elapsed: "-1:00:00:00" is not a time like 1-23:59:59`,
-		"1|r|gpu|2026-01-02T00:00:00|00:10:00|gres/gpu=many|": `line 2: AllocTRES: "gres/gpu=many" is not like gres/gpu:v100=4 with a count from 0 to 4096`,
-		"1|r": "record on line 2: wrong number of fields",
+	for _, c := range [][2]string{
+		{"|resnet|gpu|2026-01-02T00:00:00|00:10:00||", `line 2: JobID: "" is not a job id`},
+		{"1|resnet|gpu|yesterday|00:10:00||", `line 2: Submit: "yesterday" is not a time like 2026-01-31T23:59:59`},
+		{"1|resnet|gpu|2026-01-02T00:00:00|10 min||", `line 2: Elapsed: "10 min" is not a time like 1-23:59:59`},
+		{"1|resnet|gpu|2026-01-02T00:00:00|-1:00:00:00||",
+			`line 2: Elapsed: "-1:00:00:00" is not a time like 1-23:59:59`},
+		{"1|r|gpu|2026-01-02T00:00:00|00:10:00|gres/gpu=many|",
+			`line 2: AllocTRES: "gres/gpu=many" is not like gres/gpu:v100=4 with a count from 0 to 4096`},
+		{"1|r", "record on line 2: wrong number of fields"},
 	} {
+		row, want := c[0], c[1]
 		_, _, err := ReadSacct(strings.NewReader(accountHeader+row+"\n"), nil, &Throughputs{})
 		if err == nil || err.Error() != want {
 			t.Errorf("%q\ngot  %v\nwant %s", row, err, want)
 		}
 	}
-	for csv, want := range map[string]string{
-		"pattern\n":               "line 1: no column workload in the header; give pattern, workload",
-		"pattern,workload\n":      "no rows; give at least one rule",
-		"pattern,workload\n[,w\n": `line 2: pattern: "[" is not a pattern as of a shell: resnet50-*`,
-		"pattern,workload\n*,\n":  `line 2: workload: "" is not the name of a workload`,
+	for _, c := range [][2]string{
+		{"pattern\n", "line 1: no column workload in the header; give pattern, workload"},
+		{"pattern,workload\n", "no rows; give at least one rule"},
+		{"pattern,workload\n[,w\n", `line 2: pattern: "[" is not a pattern as of a shell: resnet50-*`},
+		{"pattern,workload\n*,\n", `line 2: workload: "" is not the name of a workload`},
 	} {
+		csv, want := c[0], c[1]
 		if _, err := ReadWorkloads(strings.NewReader(csv)); err == nil || err.Error() != want {
 			t.Errorf("%q\ngot  %v\nwant %s", csv, err, want)
 		}
@@ -249,7 +260,8 @@ func FuzzClusterFiles(f *testing.F) {
 		}
 		slices.SortStableFunc(jobs, func(a, b ClusterJob) int { return strings.Compare(a.ID, b.ID) })
 		sortByArrival(jobs)
-		rounds, err := NewRounds(Cluster{[]string{"a", "b"}, []int{2, 2}, 2}, throughputs, jobs, Rules{RoundSeconds: 360})
+		cluster := Cluster{[]string{"a", "b"}, []int{2, 2}, 2}
+		rounds, err := NewRounds(cluster, throughputs, jobs, Rules{RoundSeconds: 360})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -225,8 +225,10 @@ func (run *clusterRun) admit() {
 	for ; run.arrived < len(run.Jobs) && run.Jobs[run.arrived].ArrivalSeconds <= run.now; run.arrived++ {
 		i := run.arrived
 		j := &run.Jobs[i]
-		run.jobs = append(run.jobs, &runningJob{workClass: run.classes[i], index: i, devices: j.Devices, weight: j.Weight,
-			belief: run.belief[i], left: j.Steps, way: -1, span: -1, deviceSeconds: run.result.Jobs[i].DeviceSeconds})
+		run.jobs = append(run.jobs, &runningJob{
+			workClass: run.classes[i], index: i, devices: j.Devices, weight: j.Weight, belief: run.belief[i],
+			left: j.Steps, way: -1, span: -1, deviceSeconds: run.result.Jobs[i].DeviceSeconds,
+		})
 		run.changed = true
 	}
 }

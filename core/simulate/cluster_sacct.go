@@ -48,9 +48,9 @@ func ReadWorkloads(r io.Reader) ([]WorkloadRule, error) {
 	return rules, nil
 }
 
-// ReadSacct reads what `sacct -P` prints: fields parted by |, with a header, in which JobID, JobName, Submit, Elapsed and
-// AllocTRES count, and State where it is there. A job's steps are what it would have done in the time that it ran, at
-// the speed in the throughputs of its workload on the devices that it had. Jobs of which that cannot be said are
+// ReadSacct reads what `sacct -P` prints: fields parted by |, with a header, in which JobID, JobName, Submit, Elapsed
+// and AllocTRES count, and State where it is there. A job's steps are what it would have done in the time that it ran,
+// at the speed in the throughputs of its workload on the devices that it had. Jobs of which that cannot be said are
 // dropped; a field that is not what sacct writes is an error, which names the line.
 func ReadSacct(r io.Reader, rules []WorkloadRule, speeds *Throughputs) ([]ClusterJob, []DroppedJob, error) {
 	t, err := openTable(r, '|', mostTraceBytes, "JobID", "JobName", "Submit", "Elapsed", "AllocTRES")

@@ -51,8 +51,8 @@ func run(t *testing.T, r *Rounds, policy string) *ClusterResult {
 	return result
 }
 
-// The numbers come from a program of 50 lines that was written from Gavel's scheduler.py and fifo.py alone, and that gives
-// the digits of Gavel's simulator on its own traces.
+// The numbers come from a program of 50 lines that was written from Gavel's scheduler.py and fifo.py alone, and that
+// gives the digits of Gavel's simulator on its own traces.
 func TestFIFOIsThatOfGavel(t *testing.T) {
 	r := run(t, small(t, Rules{RoundSeconds: 360}), "fifo-het")
 	if jct := Mean(r.JCTs()); math.Abs(jct-4461.029785709359) > 1e-6 {
@@ -95,14 +95,15 @@ func finishes(r *ClusterResult) []float64 {
 }
 
 func TestHowTimePasses(t *testing.T) {
+	restarts := Rules{RoundSeconds: 100, RestartSeconds: 30}
 	for name, c := range map[string]struct {
 		spec, policy string
 		rules        Rules
 		jobs         []ClusterJob
 		want         []float64 // finishes
 	}{
-		"a job that ends within a round has its exact finish, and the next one waits for the round's end": {"a=2", "las-het",
-			Rules{RoundSeconds: 100}, []ClusterJob{{Steps: 30}, {Steps: 150}, {Steps: 10}}, []float64{30, 150, 110}},
+		"a job that ends within a round has its exact finish, and the next one waits for the round's end": {"a=2",
+			"las-het", Rules{RoundSeconds: 100}, []ClusterJob{{Steps: 30}, {Steps: 150}, {Steps: 10}}, []float64{30, 150, 110}},
 		"a round ends with its last job": {"a=1", "las-het",
 			Rules{RoundSeconds: 100}, []ClusterJob{{Steps: 30}, {Steps: 10}}, []float64{30, 40}},
 		"only whole steps count": {"b=1", "las-het",
@@ -113,10 +114,10 @@ func TestHowTimePasses(t *testing.T) {
 			Rules{RoundSeconds: 100}, []ClusterJob{{Steps: 10}, {Steps: 10, ArrivalSeconds: 77}}, []float64{10, 87}},
 		"the first start costs no restart": {"a=1", "las-het",
 			Rules{RoundSeconds: 100, RestartSeconds: 30}, []ClusterJob{{Steps: 110}}, []float64{110}},
-		"turns cost restarts": {"a=1", "las-het", // 0-100 A, 100-200 B, 200-230 restart, 230-240 A, 240-270 restart, 270-280 B
-			Rules{RoundSeconds: 100, RestartSeconds: 30}, []ClusterJob{{Steps: 110}, {Steps: 110}}, []float64{240, 280}},
+		"turns cost restarts": {"a=1", "las-het", // 0 A, 100 B, 200 restart, 230 A, 240 restart, 270 B, 280
+			restarts, []ClusterJob{{Steps: 110}, {Steps: 110}}, []float64{240, 280}},
 		"auto does not take turns": {"a=1", "auto",
-			Rules{RoundSeconds: 100, RestartSeconds: 30}, []ClusterJob{{Steps: 110}, {Steps: 110}}, []float64{110, 220}},
+			restarts, []ClusterJob{{Steps: 110}, {Steps: 110}}, []float64{110, 220}},
 		"two devices work as one job": {"a=2", "auto",
 			Rules{RoundSeconds: 100}, []ClusterJob{{Steps: 100, Devices: 2}}, []float64{50}},
 		"types mix where balanced, each bringing its share": {"a=1,b=1", "auto",
@@ -133,7 +134,8 @@ func TestHowTimePasses(t *testing.T) {
 }
 
 func TestEndlessRunsAreRefused(t *testing.T) {
-	rounds := flat(t, "a=1", Rules{RoundSeconds: 100, RestartSeconds: 1e7}, ClusterJob{Steps: 300}, ClusterJob{Steps: 300})
+	rounds := flat(t, "a=1", Rules{RoundSeconds: 100, RestartSeconds: 1e7}, ClusterJob{Steps: 300},
+		ClusterJob{Steps: 300})
 	const want = "policy las-het: no job made a step in 10000 rounds; give shorter restarts or longer rounds"
 	if _, err := rounds.Run("las-het", func(int) {}); err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
@@ -145,8 +147,8 @@ func TestEndlessRunsAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever the policy and the rules: all jobs are done, on devices that are there and that no two hold at once; what they
-// had is what their steps take.
+// Whatever the policy and the rules: all jobs are done, on devices that are there and that no two hold at once; what
+// they had is what their steps take.
 func TestEveryPolicyKeepsTheBooks(t *testing.T) {
 	for _, p := range ClusterPolicies() {
 		for name, rules := range map[string]Rules{
@@ -201,13 +203,15 @@ func checkBooks(t *testing.T, r *ClusterResult, rules Rules) {
 	for i, j := range r.Jobs {
 		job, class := r.Rounds.Jobs[i], r.Rounds.classes[i]
 		if j.StartSeconds < job.ArrivalSeconds || j.FinishSeconds <= j.StartSeconds {
-			t.Fatalf("job %s: arrived %v, started %v, finished %v", job.ID, job.ArrivalSeconds, j.StartSeconds, j.FinishSeconds)
+			t.Fatalf("job %s: arrived %v, started %v, finished %v", job.ID, job.ArrivalSeconds, j.StartSeconds,
+				j.FinishSeconds)
 		}
 		had := 0.0
 		for _, s := range j.DeviceSeconds {
 			had += s / float64(job.Devices)
 		}
-		if least := float64(job.Steps) / class.fastest; had < least*(1-1e-9) || had > j.FinishSeconds-j.StartSeconds+1e-6 {
+		least := float64(job.Steps) / class.fastest
+		if had < least*(1-1e-9) || had > j.FinishSeconds-j.StartSeconds+1e-6 {
 			t.Fatalf("job %s ran %v s; its steps take %v s at least", job.ID, had, least)
 		}
 		if rules.Types != SingleType || rules.RestartSeconds > 0 {
@@ -253,7 +257,8 @@ func TestRunsAreReproducible(t *testing.T) {
 
 func TestEqualShare(t *testing.T) {
 	// Until 100 A has the device alone; A and B share it until A's 200 steps are done at 300, then B does its last 50.
-	rounds := flat(t, "a=1", Rules{RoundSeconds: 100}, ClusterJob{Steps: 200}, ClusterJob{Steps: 150, ArrivalSeconds: 100})
+	rounds := flat(t, "a=1", Rules{RoundSeconds: 100}, ClusterJob{Steps: 200},
+		ClusterJob{Steps: 150, ArrivalSeconds: 100})
 	if got := rounds.EqualShare(); !slices.Equal(got, []float64{300, 250}) {
 		t.Errorf("got %v", got)
 	}
@@ -265,8 +270,8 @@ func TestEqualShare(t *testing.T) {
 }
 
 func TestMeasures(t *testing.T) {
-	r := run(t, flat(t, "a=2", Rules{RoundSeconds: 100}, ClusterJob{Steps: 100}, ClusterJob{Steps: 50, ArrivalSeconds: 50},
-		ClusterJob{Steps: 100, ArrivalSeconds: 50}), "fifo-het")
+	r := run(t, flat(t, "a=2", Rules{RoundSeconds: 100}, ClusterJob{Steps: 100},
+		ClusterJob{Steps: 50, ArrivalSeconds: 50}, ClusterJob{Steps: 100, ArrivalSeconds: 50}), "fifo-het")
 	jain, rho := r.Fairness([]float64{100, 100, 100})
 	if got := []float64{r.MakespanSeconds(), r.Utilization(), jain, rho}; !slices.Equal(got, []float64{200, 0.625,
 		3.5 * 3.5 / (3 * (1 + 1 + 1.5*1.5)), 1.5}) {
@@ -339,8 +344,8 @@ func TestDevicesAreOnFewNodes(t *testing.T) {
 
 // Target: 10,000 jobs on 1,000 devices in two minutes, which is 12 ms a round.
 func BenchmarkCluster(b *testing.B) {
-	speeds, err := ReadThroughputs(strings.NewReader("job_type,scale_factor,worker_type,steps_per_s\nw,1,a,1\nw,1,b,0.5\n"+
-		"w,4,a,3\nw,4,b,1.8\nv,1,a,1\nv,1,b,0.9\n"), "")
+	speeds, err := ReadThroughputs(strings.NewReader("job_type,scale_factor,worker_type,steps_per_s\n"+
+		"w,1,a,1\nw,1,b,0.5\nw,4,a,3\nw,4,b,1.8\nv,1,a,1\nv,1,b,0.9\n"), "")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -350,8 +355,8 @@ func BenchmarkCluster(b *testing.B) {
 	}
 	var jobs []ClusterJob
 	for i := range 10_000 {
-		j := ClusterJob{ID: string(rune(i)), Workload: "w", Devices: 1 + 3*(i%3/2), Weight: 1, Steps: 1000 + i*7919%30_000,
-			ArrivalSeconds: float64(20 * i)}
+		j := ClusterJob{ID: string(rune(i)), Workload: "w", Devices: 1 + 3*(i%3/2), Weight: 1,
+			Steps: 1000 + i*7919%30_000, ArrivalSeconds: float64(20 * i)}
 		if i%5 == 0 {
 			j.Workload, j.Devices = "v", 1
 		}

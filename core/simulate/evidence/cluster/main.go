@@ -1,6 +1,6 @@
-// Command cluster measures the policies of the cluster simulator on Gavel's traces, writes the tables of docs/placement.md
-// on traces to stdout, and fails when a requirement is missed. `make evidence` runs it; EVENSTEP_DATA is the folder with
-// the public data.
+// Command cluster measures the policies of the cluster simulator on Gavel's traces, writes the tables of
+// docs/placement.md on traces to stdout, and fails when a requirement is missed. `make evidence` runs it; EVENSTEP_DATA
+// is the folder with the public data.
 package main
 
 import (
@@ -65,8 +65,8 @@ func run(data string, out io.Writer) (missed []string, err error) {
 	if data == "" {
 		return nil, errors.New("EVENSTEP_DATA is not set; give a folder that has gavel/gavel_throughputs.csv, " +
 			"gavel/gavel_trace_minimize_makespan.csv, gavel/gavel_trace_max_min_fairness.csv and " +
-			"gavel/gavel_simulator_results.csv, flattened from stanford-futuredata/gavel; README of docs/placement.md " +
-			"has their columns")
+			"gavel/gavel_simulator_results.csv, flattened from stanford-futuredata/gavel; docs/placement.md has " +
+			"their columns")
 	}
 	e := &evidence{out: out, traces: map[string][]simulate.ClusterJob{}}
 	if err := e.read(filepath.Join(data, "gavel")); err != nil {
@@ -238,6 +238,10 @@ func (e *evidence) cells(policy string, rules simulate.Rules, text func(outcome)
 		cells = append(cells, text(o))
 	}
 	return cells, nil
+}
+
+func (e *evidence) miss(format string, args ...any) {
+	e.missed = append(e.missed, fmt.Sprintf(format, args...))
 }
 
 func jctAndMakespan(o outcome) string { return fmt.Sprintf("%.3f (%.1f)", o.jct, o.makespan) }

@@ -17,8 +17,8 @@ func TestRunSaysWhatDataItNeeds(t *testing.T) {
 	}
 }
 
-// Two jobs on plenty of devices are done soon, whatever the policy; only what the peers are made to say here is not what
-// comes out.
+// Two jobs on plenty of devices are done soon, whatever the policy; only what the peers are made to say here is not
+// what comes out.
 func TestRun(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "gavel")
 	if err := os.Mkdir(folder, 0o700); err != nil {
@@ -45,7 +45,8 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "online, 8:16:24: fifo-het gives 1.5000 h, Gavel's simulator 0.0003 h"; len(missed) != 1 || missed[0] != want {
+	want := "online, 8:16:24: fifo-het gives 1.5000 h, Gavel's simulator 0.0003 h"
+	if len(missed) != 1 || missed[0] != want {
 		t.Errorf("missed %q, want %s", missed, want)
 	}
 	for _, want := range []string{
