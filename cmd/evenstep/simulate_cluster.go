@@ -35,8 +35,7 @@ func newSimulateClusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster --cluster v100=8,p100=16 --throughputs CSV --trace CSV | --sacct FILE --workloads CSV",
 		Short: "Run a trace of jobs on a cluster under placement policies",
-		Long: `Cluster runs a trace of jobs on a cluster of several device types, under policies that decide in rounds who runs
-where.
+		Long: `Cluster runs a trace of jobs on devices of several types, under policies that decide in rounds who runs where.
 
 Throughputs are measured speeds, a CSV with the columns job_type, scale_factor, worker_type and steps_per_s, and table
 and consolidated where they are there. A trace is a CSV with the columns job_id, job_type, scale_factor (the devices of

@@ -250,23 +250,37 @@ func TestRoundRefuses(t *testing.T) {
 		return &RoundProblem{Devices: []int{4}, Jobs: []RoundJob{
 			{Ways: []Way{{Counts: []int{1}, Speed: 1}}, Weight: 1, Now: -1}}}
 	}
-	for want, spoil := range map[string]func(p *RoundProblem, j *RoundJob){
-		"devices[0]: -1 is not in 0 ... 10000000":                func(p *RoundProblem, j *RoundJob) { p.Devices[0] = -1 },
-		"seconds: NaN is not a finite number >= 0":               func(p *RoundProblem, j *RoundJob) { p.Seconds = math.NaN() },
-		"jobs[0].seconds_left: -1 is not a finite number >= 0":   func(_ *RoundProblem, j *RoundJob) { j.SecondsLeft = -1 },
-		"jobs[0].seconds_served: -1 is not a finite number >= 0": func(_ *RoundProblem, j *RoundJob) { j.SecondsServed = -1 },
-		"jobs[0].weight: 0 is not a finite number > 0":           func(_ *RoundProblem, j *RoundJob) { j.Weight = 0 },
-		"jobs[0].now: 1 is not in -1 ... 0":                      func(_ *RoundProblem, j *RoundJob) { j.Now = 1 },
-		"jobs[0].ways[0].counts: 2 numbers for 1 types":          ways([]int{1, 0}, 1),
-		"jobs[0].ways[0].counts: no device":                      ways([]int{0}, 1),
-		"jobs[0].ways[0].counts: [-1] has a number below 0":      ways([]int{-1}, 1),
-		"jobs[0].ways[0].speed: 1.5 is not in (0, 1]":            ways([]int{1}, 1.5),
-		"jobs[0].ways: 32769 are more than 32767":                func(_ *RoundProblem, j *RoundJob) { j.Ways = make([]Way, 32769) },
+	for _, c := range []struct {
+		want  string
+		spoil func(*RoundProblem, *RoundJob)
+	}{
+		{"devices[0]: -1 is not in 0 ... 10000000",
+			func(p *RoundProblem, _ *RoundJob) { p.Devices[0] = -1 }},
+		{"seconds: NaN is not a finite number >= 0",
+			func(p *RoundProblem, _ *RoundJob) { p.Seconds = math.NaN() }},
+		{"jobs[0].seconds_left: -1 is not a finite number >= 0",
+			func(_ *RoundProblem, j *RoundJob) { j.SecondsLeft = -1 }},
+		{"jobs[0].seconds_served: -1 is not a finite number >= 0",
+			func(_ *RoundProblem, j *RoundJob) { j.SecondsServed = -1 }},
+		{"jobs[0].weight: 0 is not a finite number > 0",
+			func(_ *RoundProblem, j *RoundJob) { j.Weight = 0 }},
+		{"jobs[0].now: 1 is not in -1 ... 0",
+			func(_ *RoundProblem, j *RoundJob) { j.Now = 1 }},
+		{"jobs[0].ways[0].counts: 2 numbers for 1 types",
+			ways([]int{1, 0}, 1)},
+		{"jobs[0].ways[0].counts: no device",
+			ways([]int{0}, 1)},
+		{"jobs[0].ways[0].counts: [-1] has a number below 0",
+			ways([]int{-1}, 1)},
+		{"jobs[0].ways[0].speed: 1.5 is not in (0, 1]",
+			ways([]int{1}, 1.5)},
+		{"jobs[0].ways: 32769 are more than 32767",
+			func(_ *RoundProblem, j *RoundJob) { j.Ways = make([]Way, 32769) }},
 	} {
 		p := good()
-		spoil(p, &p.Jobs[0])
-		if _, err := Round(p); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
+		c.spoil(p, &p.Jobs[0])
+		if _, err := Round(p); err == nil || err.Error() != c.want {
+			t.Errorf("got %v, want %s", err, c.want)
 		}
 	}
 }

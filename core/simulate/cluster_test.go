@@ -103,7 +103,8 @@ func TestHowTimePasses(t *testing.T) {
 		want         []float64 // finishes
 	}{
 		"a job that ends within a round has its exact finish, and the next one waits for the round's end": {"a=2",
-			"las-het", Rules{RoundSeconds: 100}, []ClusterJob{{Steps: 30}, {Steps: 150}, {Steps: 10}}, []float64{30, 150, 110}},
+			"las-het", Rules{RoundSeconds: 100}, []ClusterJob{{Steps: 30}, {Steps: 150}, {Steps: 10}},
+			[]float64{30, 150, 110}},
 		"a round ends with its last job": {"a=1", "las-het",
 			Rules{RoundSeconds: 100}, []ClusterJob{{Steps: 30}, {Steps: 10}}, []float64{30, 40}},
 		"only whole steps count": {"b=1", "las-het",
