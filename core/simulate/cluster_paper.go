@@ -8,7 +8,7 @@ import (
 )
 
 // paperBudget bounds a search. The jobs' sizes are fixed, so that there is one category and more samples find nothing.
-const paperBudget = 2_000_000
+const paperBudget = 100_000
 
 // paper is the pipeline of core/placement as published, for the jobs that run: they enter in the order of arrival while
 // the next one fits beside those before it, which is our choice, since the paper's model has all of them start at once.
