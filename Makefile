@@ -45,9 +45,13 @@ bench: build .venv/.ready ## run the benchmarks; each names its target
 	.venv/bin/python torchrun/bench/overhead.py
 
 .PHONY: evidence
-evidence: build .venv/.ready ## remake the tables of docs/lb-bsp.md, from EVENSTEP_DATA, and check what must be reached
+evidence: build .venv/.ready ## remake the tables of docs/, from EVENSTEP_DATA, and check what must be reached
 	@go build -o build/evidence ./core/simulate/evidence
+	@go build -o build/evidence-placement ./core/placement/evidence
+	@go build -o build/evidence-cluster ./core/simulate/evidence/cluster
 	PATH="$(CURDIR)/.venv/bin:$$PATH" build/evidence $(SECTIONS)
+	build/evidence-placement
+	build/evidence-cluster
 
 # One environment for the demo, the tests and the checks. It is lent every site-packages of a $(PYTHON) that has torch:
 # venv's own --system-site-packages would lend those of the base interpreter only, where $(PYTHON) is itself a venv's.

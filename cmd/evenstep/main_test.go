@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,9 +18,10 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"refuses": refuses,
-			"large":   large,
-			"refused": refused,
+			"refuses":        refuses,
+			"large":          large,
+			"refused":        refusedBy("simulate", "steps"),
+			"clusterrefused": refusedBy("simulate", "cluster"),
 		},
 	})
 }
@@ -44,15 +46,18 @@ func refuses(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// refused runs simulate steps and wants an exit code and one line on stderr: refused CODE MESSAGE ARGUMENTS...
-func refused(ts *testscript.TestScript, _ bool, args []string) {
-	err := ts.Exec("evenstep", append([]string{"simulate", "steps"}, args[2:]...)...)
-	got := strings.TrimSuffix(ts.ReadFile("stderr"), "\n")
-	if err == nil || err.Error() != "exit status "+args[0] || got != "evenstep simulate steps: "+args[1] {
-		ts.Fatalf("got  %v: %s\nwant %s: %s", err, got, args[0], args[1])
-	}
-	if out := ts.ReadFile("stdout"); out != "" {
-		ts.Fatalf("wrote %s", out)
+// refusedBy runs a command and wants an exit code and, last on stderr, a line: refused CODE MESSAGE ARGUMENTS...
+func refusedBy(command ...string) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, _ bool, args []string) {
+		err := ts.Exec("evenstep", append(slices.Clone(command), args[2:]...)...)
+		lines := strings.Split(strings.TrimSuffix(ts.ReadFile("stderr"), "\n"), "\n")
+		got, want := lines[len(lines)-1], "evenstep "+strings.Join(command, " ")+": "+args[1]
+		if err == nil || err.Error() != "exit status "+args[0] || got != want {
+			ts.Fatalf("got  %v: %s\nwant %s: %s", err, got, args[0], args[1])
+		}
+		if out := ts.ReadFile("stdout"); out != "" {
+			ts.Fatalf("wrote %s", out)
+		}
 	}
 }
 

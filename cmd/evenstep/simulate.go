@@ -8,6 +8,6 @@ func newSimulateCommand() *cobra.Command {
 		Short: "Replay what was recorded under policies of choice",
 	}
 	needsCommand(cmd)
-	cmd.AddCommand(newSimulateStepsCommand())
+	cmd.AddCommand(newSimulateStepsCommand(), newSimulateClusterCommand())
 	return cmd
 }

@@ -43,6 +43,11 @@ func drawSteps(path string, t *simulate.Trace, names []string, replays []*simula
 		}
 		panels = append(panels, []*plot.Plot{shares})
 	}
+	return savePanels(path, panels)
+}
+
+// savePanels writes panels, one below the other, as a PNG.
+func savePanels(path string, panels [][]*plot.Plot) error {
 	canvas := vgimg.New(plotWidth, panelHeight*vg.Length(len(panels)))
 	tiles := draw.Tiles{Rows: len(panels), Cols: 1, PadY: vg.Points(10), PadTop: vg.Points(5), PadRight: vg.Points(10)}
 	for i, row := range plot.Align(panels, tiles, draw.New(canvas)) {
