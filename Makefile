@@ -16,6 +16,7 @@ demo: build .venv/.ready ## train on this machine with uneven workers and show w
 .PHONY: test
 test: build .venv/.ready ## run all tests
 	@tools/need gcc command -v gcc
+	@tools/need openssl openssl version
 	@tools/need libc6-dev gcc -E -include stdlib.h -x c /dev/null
 	CGO_ENABLED=1 go test -race ./...
 	cd torchrun && ../.venv/bin/python -m pytest
@@ -29,7 +30,7 @@ lint: .venv/.ready ## check format, types and that generated code is current
 	.venv/bin/python -m ruff check .
 	cd torchrun && ../.venv/bin/python -m mypy
 	$(MAKE) proto
-	git diff --exit-code -- proto torchrun/evenstep/v1
+	git diff --exit-code -- proto plugin torchrun/evenstep/v1
 
 .PHONY: build
 build: ## build/evenstep, static
@@ -80,6 +81,14 @@ proto: build/protoc/.ready ## regenerate the committed code of the wire
 	  --go_out=proto --go_opt=paths=source_relative --go-grpc_out=proto --go-grpc_opt=paths=source_relative \
 	  --python_out=torchrun --pyi_out=torchrun \
 	  evenstep/v1/balancer.proto
+	build/protoc/bin/python -m grpc_tools.protoc -I. \
+	  --plugin=build/protoc-gen-go --plugin=build/protoc-gen-go-grpc \
+	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative \
+	  plugin/policy/v1/policy.proto plugin/devices/v1/devices.proto
+	# In Python they are where the rest of the wire is.
+	build/protoc/bin/python -m grpc_tools.protoc -Ievenstep/v1=plugin/policy/v1 -Ievenstep/v1=plugin/devices/v1 \
+	  --python_out=torchrun --pyi_out=torchrun \
+	  evenstep/v1/policy.proto evenstep/v1/devices.proto
 
 .PHONY: clean
 clean: ## remove what was built, but for .venv

@@ -16,8 +16,9 @@ import (
 
 // devicesFlags are what the user said.
 type devicesFlags struct {
-	watch  time.Duration // between two looks; 0 for one look
-	output string
+	watch   time.Duration // between two looks; 0 for one look
+	output  string
+	plugins string
 }
 
 func newDevicesCommand() *cobra.Command {
@@ -25,7 +26,8 @@ func newDevicesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices",
 		Short: "Show the devices of this node, how fast they may run and why they are slow",
-		Long: `Devices shows what a worker could train on here: the CPUs and the memory that this process may use.
+		Long: `Devices shows what a worker could train on here: what the plugins of kind devices find, and the CPUs and the memory
+that this process may use.
 
 What is not known is left out. A note says why something is missing. --watch looks again and again, in place in a
 terminal, one JSON object a line with --output json, until SIGINT or SIGTERM.`,
@@ -46,6 +48,7 @@ terminal, one JSON object a line with --output json, until SIGINT or SIGTERM.`,
 	flags.DurationVar(&f.watch, "watch", 0, "look again every `TIME`")
 	flags.Lookup("watch").NoOptDefVal = "2s"
 	flags.StringVar(&f.output, "output", "text", "text or json")
+	addPluginDir(cmd, &f.plugins)
 	return cmd
 }
 
@@ -55,7 +58,12 @@ func showDevices(ctx context.Context, f devicesFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	prober := cpu.New()
+	plugins, err := openPlugins(f.plugins, newLog())
+	if err != nil {
+		return err
+	}
+	defer plugins.Close()
+	prober := devices.NewNode(cpu.New(), plugins)
 	for first := true; ; first = false {
 		r, err := prober.Probe(ctx)
 		switch {
@@ -64,7 +72,6 @@ func showDevices(ctx context.Context, f devicesFlags, out io.Writer) error {
 		case err != nil:
 			return err
 		}
-		r.Notes = append(r.Notes, "no GPUs: nothing that would look for them is here")
 		if err := f.show(nodeReport{node, r.Devices, r.Notes}, first, out); err != nil {
 			return fmt.Errorf("stdout: %w", err)
 		}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"io"
 	"math"
 	"slices"
 	"sync"
@@ -81,6 +82,7 @@ func (j *job) begin(o *opening, policies Policies) error {
 	if err != nil {
 		return invalid("open: %v", err)
 	}
+	j.closePolicy()
 	j.opening, j.problem, j.policy, j.gatherer, j.answered = o, problem, policy, nil, false
 	j.allocation = cluster.Allocation{Version: 1, BatchSizes: slices.Clone(o.start), Reason: "the job begins"}
 	j.nextStep = 0
@@ -90,6 +92,19 @@ func (j *job) begin(o *opening, policies Policies) error {
 		j.streams = make([]*stream, len(problem.Workers))
 	}
 	return nil
+}
+
+// end frees what the job's policy holds. No stream has the job any more.
+func (j *job) end() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.closePolicy()
+}
+
+func (j *job) closePolicy() {
+	if closer, ok := j.policy.(io.Closer); ok {
+		closer.Close()
+	}
 }
 
 // leave takes the stream out of the job, unless it is out already. The steps that waited for it alone are answered.

@@ -1,6 +1,7 @@
 // Package devices says what devices are on this node, how fast each may run, and why it is slower than that.
 //
-// A Prober looks. The one for CPUs is built in (see package cpu).
+// A Prober looks. The one for CPUs is built in (see package cpu); others are plugins of kind devices: Serve is for a
+// plugin's main function, New for who asks it. What a plugin answers is checked: see Check.
 package devices
 
 import "context"
@@ -56,6 +57,6 @@ type Device struct {
 	PowerLimitWatts    *float64 `json:"power_limit_watts,omitzero"`
 	TemperatureCelsius *float64 `json:"temperature_celsius,omitzero"`
 
-	ECCErrors *uint64 `json:"ecc_errors,omitzero"`  // uncorrected ones since the driver was loaded
-	XIDs      []int   `json:"xid_errors,omitempty"` // codes of the driver's critical errors since the prober began
+	ECCErrors *uint64  `json:"ecc_errors,omitzero"`  // uncorrected ones since the driver was loaded
+	XIDs      []uint32 `json:"xid_errors,omitempty"` // codes of the driver's critical errors since the prober began
 }

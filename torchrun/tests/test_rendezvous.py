@@ -53,9 +53,9 @@ def test_a_shared_core_is_handed_on(new_job: Callable[..., Job]) -> None:
             " --rdzv-backend=evenstep --rdzv-endpoint=HOST:PORT --rdzv-id=ID ...",
         ),
         (
-            "--rdzv-conf=policy=fast",
-            "evenstep: policy in --rdzv-conf: 'fast' is not valid; give one of auto, equal, lbbsp-cpu,"
-            " lbbsp-gpu-analytic, lbbsp-gpu-tuning",
+            "--rdzv-conf=policy=Fast",
+            "evenstep: policy in --rdzv-conf: 'Fast' is not valid; give one of auto, equal, lbbsp-cpu,"
+            " lbbsp-gpu-analytic, lbbsp-gpu-tuning or the name of a policy plugin",
         ),
     ],
 )

@@ -30,8 +30,11 @@ def test_the_entry_point_loads_no_torch() -> None:
 def test_settings_come_from_the_flag_before_the_environment() -> None:
     environ = {"EVENSTEP_ADDR": "unix:/run/core", "EVENSTEP_POLICY": "auto", "EVENSTEP_WORKLOAD": ""}
     assert Settings.read({}, environ) == Settings("unix:/run/core", "auto", None)
-    config = {"core": "unix:/run/a core", "policy": "equal", "workload": "a.b:c/d@1+2-3", "timeout": 900}
-    assert Settings.read(config, environ) == Settings("unix:/run/a core", "equal", "a.b:c/d@1+2-3")
+    config = {"core": "unix:/run/a core", "policy": "of-a-plugin", "workload": "a.b:c/d@1+2-3", "timeout": 900}
+    config["plugin_dir"] = "/opt/plugins"
+    assert Settings.read(config, environ) == Settings(
+        "unix:/run/a core", "of-a-plugin", "a.b:c/d@1+2-3", "/opt/plugins"
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,7 @@ def test_settings_come_from_the_flag_before_the_environment() -> None:
         ({"core": "unix:core.sock"}, {}, "core in --rdzv-conf: 'unix:core.sock' is not valid; give unix:/PATH"),
         ({}, {"EVENSTEP_ADDR": "tcp:a:1"}, "EVENSTEP_ADDR: 'tcp:a:1' is not valid; give unix:/PATH (tcp: is not supp"),
         ({"policy": "Auto"}, {}, "policy in --rdzv-conf: 'Auto' is not valid; give one of auto, equal, lbbsp-cpu"),
+        ({"plugin_dir": "plugins"}, {}, "plugin_dir in --rdzv-conf: 'plugins' is not valid; give /PATH of a folder"),
         ({"workload": "a b"}, {}, "workload in --rdzv-conf: 'a b' is not valid; give 1 to 128 of A-Za-z0-9._:/@+-"),
         ({"workload": "a\n"}, {}, "workload in --rdzv-conf: 'a\\n' is not valid; give 1 to 128 of A-Za-z0-9._:/@+-"),
         ({"workload": "a" * 129}, {}, "give 1 to 128 of A-Za-z0-9._:/@+-"),

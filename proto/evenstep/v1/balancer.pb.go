@@ -202,7 +202,8 @@ type Open struct {
 	Workers []*Worker `protobuf:"bytes,4,rep,name=workers,proto3" json:"workers,omitempty"`
 	// Absent: the stream reports for all workers. Present: for this one, and the core gathers the others.
 	Rank *uint32 `protobuf:"varint,5,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	// "auto" (also when empty), "equal", "lbbsp-cpu", "lbbsp-gpu-analytic" or "lbbsp-gpu-tuning".
+	// "auto" (also when empty), "equal", "lbbsp-cpu", "lbbsp-gpu-analytic", "lbbsp-gpu-tuning", or the name of one of the
+	// core's policy plugins.
 	Policy string `protobuf:"bytes,6,opt,name=policy,proto3" json:"policy,omitempty"`
 	// The key under which throughput is profiled; may be empty.
 	Workload string `protobuf:"bytes,7,opt,name=workload,proto3" json:"workload,omitempty"`

@@ -137,7 +137,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         if self._core is None or not self._core.reachable:
             self._stop_core()
             try:
-                self._core = PrivateCore(binary.find())
+                self._core = PrivateCore(binary.find(), self._settings.plugin_dir)
             except OSError as error:
                 _log.warning("evenstep: no core, so batch sizes stay equal: %s", error)
                 return None

@@ -35,11 +35,13 @@ class PrivateCore:
 
     _process: subprocess.Popen[bytes] | None = None
 
-    def __init__(self, binary: Path) -> None:
+    def __init__(self, binary: Path, plugin_dir: str | None = None) -> None:
         """Start it and wait until it listens; `OSError` says in one line why it does not."""
         self._folder = _make_folder()
         self.address = f"unix:{self._folder}/core.sock"
         self._command = [str(binary), "serve", "--private", "--listen", self.address]
+        if plugin_dir is not None:
+            self._command += ["--plugin-dir", plugin_dir]
         self._stopping = threading.Event()
         # Held while a process is made, so that stop() sees either none or one that it can end.
         self._spawning = threading.Lock()
@@ -75,8 +77,13 @@ class PrivateCore:
                 return
             # Both pipes are close-on-exec: no worker inherits the end that keeps the core alive.
             # A session of its own: a signal to torchrun's whole group leaves it the time to remove its folder.
+            # What it makes in TMPDIR for its plugins goes with its folder, however it ends.
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                env={**os.environ, "TMPDIR": self._folder},
             )
         if not _listens(self._process):
             _end(self._process, patience=0.5)
