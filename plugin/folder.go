@@ -146,12 +146,11 @@ func checkOwners(path string) error {
 		if err != nil {
 			return err
 		}
-		if owner := info.Sys().(*syscall.Stat_t).Uid; owner != 0 && int(owner) != os.Geteuid() {
-			return fmt.Errorf("%s belongs to user %d, who could replace it; it must be root's or yours", path, owner)
+		by := info.Sys().(*syscall.Stat_t)
+		if by.Uid != 0 && int(by.Uid) != os.Geteuid() {
+			return fmt.Errorf("%s belongs to user %d, who could replace it; it must be root's or yours", path, by.Uid)
 		}
-		// In a sticky folder, such as /tmp, everybody replaces only what is theirs.
-		shared := info.IsDir() && info.Mode()&fs.ModeSticky != 0
-		if info.Mode()&0o022 != 0 && !shared {
+		if othersWrite(info.Mode(), int(by.Gid), os.Geteuid()) {
 			return fmt.Errorf("others may write to %s; chmod go-w", path)
 		}
 		if path == filepath.Dir(path) {
@@ -159,6 +158,17 @@ func checkOwners(path string) error {
 		}
 		path = filepath.Dir(path)
 	}
+}
+
+// othersWrite says whether somebody else than the user may write to what has the mode and the group. A group with the
+// number of the user is the user's own, as Debian and others make one for each. In a sticky folder, such as /tmp,
+// everybody replaces only what is theirs.
+func othersWrite(mode fs.FileMode, group, user int) bool {
+	if mode.IsDir() && mode&fs.ModeSticky != 0 {
+		return false
+	}
+	private := group == user && user != 0
+	return mode&0o002 != 0 || mode&0o020 != 0 && !private
 }
 
 // readSums reads checksums by file name; nil where there is no such file.

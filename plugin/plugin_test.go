@@ -369,6 +369,26 @@ func TestWhichPluginsAreRefused(t *testing.T) {
 	}
 }
 
+func TestWhoIsAnother(t *testing.T) {
+	for _, c := range []struct {
+		mode        os.FileMode
+		group, user int
+		want        bool
+	}{
+		{0o755, 5, 1000, false},
+		{0o757, 1000, 1000, true},
+		{0o775, 5, 1000, true},
+		{0o775, 1000, 1000, false}, // the user's own group
+		{0o775, 0, 0, true},
+		{os.ModeDir | os.ModeSticky | 0o777, 0, 1000, false},
+		{os.ModeSticky | 0o777, 0, 1000, true}, // of a file it means nothing
+	} {
+		if got := othersWrite(c.mode, c.group, c.user); got != c.want {
+			t.Errorf("%v of group %d, user %d: %v", c.mode, c.group, c.user, got)
+		}
+	}
+}
+
 func replace(path string, by func() error) error { return firstOf(os.Remove(path), by()) }
 
 func firstOf(errs ...error) error {

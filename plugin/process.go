@@ -128,7 +128,7 @@ func (p *process) HostToPlugin(network, address string) (string, string, error) 
 }
 
 const (
-	maxStderrLines = 200 // of a process; what it says beyond is dropped
+	maxStderrLines = 50  // of a process; what it says beyond is dropped
 	maxStderrLine  = 500 // bytes
 )
 
