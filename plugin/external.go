@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -41,6 +42,8 @@ type External struct {
 	sum  []byte        // what the file must hash to; nil where anything goes
 	rest time.Duration // between two starts
 	log  hclog.Logger
+
+	process atomic.Pointer[process] // the last that was started
 
 	mu      sync.Mutex // held while it starts
 	running *running
@@ -95,6 +98,9 @@ func (e *External) Kill(reason error) {
 
 // Close ends the process for good and waits until it is gone.
 func (e *External) Close() {
+	if p := e.process.Load(); p != nil {
+		p.end(endTimeout) // also one that is about to start
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed = true
@@ -132,6 +138,7 @@ func (e *External) start() error {
 		return err
 	}
 	r := &running{process: newProcess(e.command(certificate))}
+	e.process.Store(r.process)
 	r.client = goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  handshake,
 		VersionedPlugins: map[int]goplugin.PluginSet{Version: {string(e.Kind): &contract{}}},

@@ -40,14 +40,6 @@ func TestDevicesForPeople(t *testing.T) {
 	}
 }
 
-func TestThousands(t *testing.T) {
-	for x, want := range map[float64]string{0: "0", 999.4: "999", 1980: "1,980", 1234567: "1,234,567"} {
-		if got := thousands(x); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-}
-
 func TestInPlace(t *testing.T) {
 	const want = "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J"
 	if got := inPlace("a\nb\n", false); got != want {

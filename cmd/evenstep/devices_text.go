@@ -2,11 +2,10 @@ package main
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/evenstep/evenstep/core/cluster"
 	"github.com/evenstep/evenstep/plugin/devices"
 )
 
@@ -54,14 +53,10 @@ func speedText(d devices.Device) string {
 		return fmt.Sprintf("%.3g of %.3g cores free", *d.CoresAvailable, cores)
 	case d.Kind == devices.CPU && d.Cores > 0:
 		return fmt.Sprintf("%d cores", d.Cores)
-	case d.SMClockMHz != nil && d.SMClockMaxMHz > 0:
-		return thousands(*d.SMClockMHz) + " of " + thousands(d.SMClockMaxMHz) + " MHz"
 	case d.SMClockMHz != nil:
-		return thousands(*d.SMClockMHz) + " MHz"
-	case d.SMClockMaxMHz > 0:
-		return "up to " + thousands(d.SMClockMaxMHz) + " MHz"
+		return cluster.Clock{MHz: *d.SMClockMHz, MaxMHz: d.SMClockMaxMHz}.String()
 	}
-	return ""
+	return cluster.Clock{MaxMHz: d.SMClockMaxMHz}.String()
 }
 
 func powerText(d devices.Device) string {
@@ -76,15 +71,6 @@ func powerText(d devices.Device) string {
 		parts = append(parts, fmt.Sprintf("%.0f °C", *d.TemperatureCelsius))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// thousands writes a whole number with commas: 1,980.
-func thousands(x float64) string {
-	digits := strconv.FormatFloat(math.Round(x), 'f', 0, 64)
-	for at := len(digits) - 3; at > 0; at -= 3 {
-		digits = digits[:at] + "," + digits[at:]
-	}
-	return digits
 }
 
 // inPlace makes a text for a terminal take the place of the one before it: the cursor goes home, each line is cleared

@@ -50,7 +50,7 @@ infeasible, 4 peer unreachable, refused or resource held by another, 128+n kille
 	}
 	needsCommand(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput(err) })
-	root.AddCommand(newSizeCommand(), newSimulateCommand(), newServeCommand(), newDevicesCommand(),
+	root.AddCommand(newSizeCommand(), newSimulateCommand(), newServeCommand(), newAgentCommand(), newDevicesCommand(),
 		newPluginsCommand(), newVersionCommand())
 	tightenDefaults(root)
 	return root

@@ -51,7 +51,12 @@ type server struct {
 // start runs evenstep serve with the arguments and does not wait until it listens.
 func start(t *testing.T, args ...string) *server {
 	t.Helper()
-	s := &server{t: t, cmd: exec.Command("evenstep", append([]string{"serve"}, args...)...), stderr: new(bytes.Buffer)}
+	return startCommand(t, append([]string{"serve"}, args...)...)
+}
+
+func startCommand(t *testing.T, args ...string) *server {
+	t.Helper()
+	s := &server{t: t, cmd: exec.Command("evenstep", args...), stderr: new(bytes.Buffer)}
 	// Under the race detector a process would rest for a second before it exits.
 	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	s.cmd.Stderr = s.stderr

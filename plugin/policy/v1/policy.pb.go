@@ -376,7 +376,7 @@ type Observation struct {
 	Samples float64 `protobuf:"fixed64,1,opt,name=samples,proto3" json:"samples,omitempty"`
 	// Compute time of that many samples, without the wait for others.
 	Seconds float64 `protobuf:"fixed64,2,opt,name=seconds,proto3" json:"seconds,omitempty"`
-	// CPU cores available to the worker.
+	// CPU cores available to the worker, or the clock of its accelerator in MHz, where it has one.
 	Cpu float64 `protobuf:"fixed64,3,opt,name=cpu,proto3" json:"cpu,omitempty"`
 	// Host memory available to it.
 	MemoryBytes   float64 `protobuf:"fixed64,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
