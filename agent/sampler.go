@@ -1,7 +1,8 @@
-// Package agent is what runs once per node, for all workers on it: it samples the node's devices and serves what it saw.
+// Package agent is what runs once per node, for all workers on it: it samples the node's devices and serves what it
+// saw.
 //
-// A worker asks the agent instead of the devices: a driver that hangs keeps a sample from getting newer, and nobody from
-// training. Services that workers share beside the devices belong into Server.
+// A worker asks the agent instead of the devices: a driver that hangs keeps a sample from getting newer, and nobody
+// from training. Whatever else the workers of a node are to share is another service of Server.
 package agent
 
 import (

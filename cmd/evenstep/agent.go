@@ -26,8 +26,8 @@ func newAgentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Sample this node's devices for the workers on it",
-		Long: `Agent runs once per node. It samples the devices, as evenstep devices shows them, every second, and serves them to the
-node's workers, who pass them on to the core: with them it explains why a worker is slow.
+		Long: `Agent runs once per node. It samples the devices, as evenstep devices shows them, every second, and serves them to
+the node's workers, who pass them on to the core: with them it explains why a worker is slow.
 
 It prints "listening ADDRESS" when it is ready. Everybody who can enter the socket's folder may ask it; devices are no
 secret. Torchrun's extension looks for it at /run/evenstep/agent.sock and at $XDG_RUNTIME_DIR/evenstep/agent.sock, and

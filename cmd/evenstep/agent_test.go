@@ -86,5 +86,6 @@ func TestAgentRefuses(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	startCommand(t, "agent").exits(2, "evenstep agent: --listen: missing")
 	startCommand(t, "agent", "--listen", "tcp:localhost:1").exits(2, "is not on this node alone; give unix:PATH")
-	startCommand(t, "agent", "--listen", "unix:/x", "--plugin-dir", "/no/folder").exits(2, "--plugin-dir: /no/folder is not there")
+	none := startCommand(t, "agent", "--listen", "unix:/x", "--plugin-dir", "/no/folder")
+	none.exits(2, "--plugin-dir: /no/folder is not there")
 }

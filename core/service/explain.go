@@ -13,10 +13,11 @@ import (
 
 // These are our choices.
 const (
-	leastSlower = 0.05 // share of the speed of a worker's like below which it is worth a word
-	fullClock   = 0.95 // of the greatest one, from which on a clock explains nothing
-	scarceCores = 0.8  // of the others' CPU below which a worker's explains something
-	maxReasons  = 16   // that a worker gives
+	leastSlower  = 0.05 // share of the speed of a worker's like below which it is worth a word
+	fullClock    = 0.95 // of the greatest one, from which on a clock explains nothing
+	scarceCores  = 0.8  // of the others' CPU below which a worker's explains something,
+	missingCores = 0.2  // where it is so many cores less
+	maxReasons   = 16   // that a worker gives
 )
 
 // hint is what a worker reports of its device beside what drives predictors.
@@ -97,7 +98,7 @@ func worthALook(workers []cluster.Worker, seen []speed.Observation, hints []hint
 			least, most = min(least, seen[i].CPU), max(most, seen[i].CPU)
 		}
 	}
-	return least <= scarceCores*most
+	return least <= min(scarceCores*most, most-missingCores)
 }
 
 // sortOut sorts speeds and cores of the workers on each type of device.
@@ -128,7 +129,7 @@ func upperMedian(x []float64) float64 { return x[len(x)/2] }
 
 // scarce says that a worker on CPUs has fewer of them than its like.
 func scarce(cores, usual float64) []string {
-	if !(cores > 0) || cores > scarceCores*usual {
+	if !(cores > 0) || cores > min(scarceCores*usual, usual-missingCores) {
 		return nil
 	}
 	return []string{fmt.Sprintf("%.2g CPU cores available, others %.2g", cores, usual)}

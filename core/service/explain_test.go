@@ -45,6 +45,8 @@ func TestExplain(t *testing.T) {
 			reports: []*evenstepv1.WorkerReport{capped, capped}, want: ""},
 		"fewer cores": {types: []string{"", ""}, speeds: []float64{100, 50}, cores: []float64{1, 0.52},
 			reports: []*evenstepv1.WorkerReport{none, none}, want: "rank 1 is 50 % slower: 0.52 CPU cores available, others 1"},
+		"hardly fewer cores": {types: []string{"", ""}, speeds: []float64{100, 50}, cores: []float64{0.2, 0.1},
+			reports: []*evenstepv1.WorkerReport{none, none}, want: ""},
 		"a quota": {types: []string{"", ""}, speeds: []float64{100, 50}, cores: []float64{1, 1},
 			reports: []*evenstepv1.WorkerReport{none, quota}, want: "rank 1 is 50 % slower: CPU quota"},
 		"nothing is known": {types: []string{"", ""}, speeds: []float64{100, 50},

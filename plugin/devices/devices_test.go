@@ -180,7 +180,7 @@ func TestCheck(t *testing.T) {
 		"devices[1].power_watts: -1 is not a finite number":    with(func(d *Device) { d.PowerWatts = some(-1.0) }),
 		"devices[1].quota_cores: +Inf is not a finite number":  with(func(d *Device) { d.QuotaCores = math.Inf(1) }),
 		"devices[1].temperature_celsius: -300 is no":           with(func(d *Device) { d.TemperatureCelsius = some(-300.0) }),
-		"devices[1].memory_free_bytes: 9 is above":             with(func(d *Device) { *d.MemoryFreeBytes = 9; d.MemoryBytes = 8 }),
+		"devices[1].memory_free_bytes: 9 is above":             with(func(d *Device) { *d.MemoryFreeBytes, d.MemoryBytes = 9, 8 }),
 		"devices[1].throttle, nvlink_peers, xid_errors: 65":    with(func(d *Device) { d.XIDs = make([]uint32, 65) }),
 		"notes[0]: not a printable text":                       {Notes: []string{"\n"}},
 		"devices, notes: 1025 and 0 of them; give at most":     {Devices: make([]Device, maxDevices+1)},

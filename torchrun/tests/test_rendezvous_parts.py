@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evenstep import binary
-from evenstep.rendezvous.private_core import PrivateCore
+from evenstep.rendezvous.private_server import PrivateServer
 from evenstep.rendezvous.settings import Settings
 
 
@@ -29,7 +29,9 @@ def test_the_entry_point_loads_no_torch() -> None:
 
 def test_settings_come_from_the_flag_before_the_environment() -> None:
     environ = {"EVENSTEP_ADDR": "unix:/run/core", "EVENSTEP_POLICY": "auto", "EVENSTEP_WORKLOAD": ""}
-    assert Settings.read({}, environ) == Settings("unix:/run/core", "auto", None)
+    assert Settings.read({}, environ | {"EVENSTEP_AGENT": "unix:/a"}) == Settings(
+        "unix:/run/core", "auto", None, None, "unix:/a"
+    )
     config = {"core": "unix:/run/a core", "policy": "of-a-plugin", "workload": "a.b:c/d@1+2-3", "timeout": 900}
     config["plugin_dir"] = "/opt/plugins"
     assert Settings.read(config, environ) == Settings(
@@ -99,7 +101,7 @@ def test_the_cores_folder_is_private_and_its_path_short(
     long = tmp_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
-    core = PrivateCore(evenstep_binary)
+    core = PrivateServer(evenstep_binary, "serve")
     try:
         folder = Path(core.address.removeprefix("unix:")).parent
         assert long not in folder.parents
@@ -116,7 +118,7 @@ def test_the_cores_folder_is_private_and_its_path_short(
 def test_a_core_that_keeps_dying_is_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     dying = make_executable(tmp_path / "evenstep", "echo listening $4; kill -9 $$")
     with caplog.at_level(logging.WARNING):
-        core = PrivateCore(dying)
+        core = PrivateServer(dying, "serve")
         core._watcher.join(20)
     assert not core.reachable
     core.stop()
@@ -127,7 +129,7 @@ def test_a_core_that_keeps_dying_is_given_up(tmp_path: Path, caplog: pytest.LogC
 def test_a_core_that_does_not_end_is_killed(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     deaf = make_executable(tmp_path / "evenstep", f"echo $$ > {pid_file}; echo listening $4; exec sleep 60")
-    core = PrivateCore(deaf)
+    core = PrivateServer(deaf, "serve")
     core.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid_file.read_text()), 0)

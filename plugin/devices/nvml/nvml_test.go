@@ -82,11 +82,12 @@ func TestAGPUThatHangsKeepsNobodyFromReadingTheOthers(t *testing.T) {
 
 func TestADriverThatCannotBeAsked(t *testing.T) {
 	forever := make(chan struct{})
+	missing := errors.New("there is no NVIDIA driver")
 	for name, c := range map[string]struct {
 		gpus func() (int, error)
 		want string
 	}{
-		"none":  {func() (int, error) { return 0, errors.New("there is no NVIDIA driver") }, "no NVIDIA GPUs: there is no NVIDIA driver"},
+		"none":  {func() (int, error) { return 0, missing }, "no NVIDIA GPUs: there is no NVIDIA driver"},
 		"empty": {func() (int, error) { return 0, nil }, "no NVIDIA GPUs: the driver has none"},
 		"hangs": {func() (int, error) { <-forever; return 0, nil }, "the NVIDIA driver does not answer"},
 	} {

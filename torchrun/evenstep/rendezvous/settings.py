@@ -19,6 +19,8 @@ class Settings:
     workload: str | None
     plugin_dir: str | None = None
     """The folder of the plugins of what torchrun starts."""
+    agent: str | None = None
+    """The address of this node's agent, which is not looked for then."""
 
     @classmethod
     def read(cls, config: Mapping[str, Any], environ: Mapping[str, str]) -> "Settings":
@@ -38,4 +40,5 @@ class Settings:
         policy = read("policy", "EVENSTEP_POLICY", r"[a-z0-9][a-z0-9-]{0,62}", policies)
         workload = read("workload", "EVENSTEP_WORKLOAD", r"[A-Za-z0-9._:/@+-]{1,128}", "1 to 128 of A-Za-z0-9._:/@+-")
         plugin_dir = read("plugin_dir", "EVENSTEP_PLUGIN_DIR", "/.+", "/PATH of a folder")
-        return cls(core, policy, workload, plugin_dir)
+        agent = read("agent", "EVENSTEP_AGENT", "unix:/.+", "unix:/PATH")
+        return cls(core, policy, workload, plugin_dir, agent)
