@@ -24,18 +24,18 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// refuses runs size on each case of a file: a line of input, then "exit code: message", then an empty line.
+// refuses runs a command on each case of a file: a line of input, then "exit code: message", then an empty line.
 func refuses(ts *testscript.TestScript, _ bool, args []string) {
-	for _, c := range strings.Split(strings.TrimSpace(ts.ReadFile(args[0])), "\n\n") {
+	for _, c := range strings.Split(strings.TrimSpace(ts.ReadFile(args[1])), "\n\n") {
 		input, want, _ := strings.Cut(c, "\n")
 		ts.Check(os.WriteFile(ts.MkAbs("case.json"), []byte(input), 0o600))
 		code := "2"
 		if strings.HasPrefix(want, "3: ") {
 			code = "3"
 		}
-		err := ts.Exec("evenstep", "size", "case.json")
+		err := ts.Exec("evenstep", args[0], "case.json")
 		got := strings.TrimSuffix(ts.ReadFile("stderr"), "\n")
-		if err == nil || err.Error() != "exit status "+code || got != "evenstep size: "+want[3:] {
+		if err == nil || err.Error() != "exit status "+code || got != "evenstep "+args[0]+": "+want[3:] {
 			ts.Fatalf("%s\ngot  %v: %s\nwant %s", input, err, got, want)
 		}
 		if out := ts.ReadFile("stdout"); out != "" {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/evenstep/evenstep/core/placement"
 	"github.com/evenstep/evenstep/core/service"
 )
 
@@ -114,9 +115,10 @@ func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 	}
 	defer plugins.Close()
 	balancer := service.NewBalancer(version, jobPolicies(plugins, log), log)
+	placer := service.NewPlacer(placement.Place)
 	servers := map[string]*service.Server{
-		"unix": service.NewServer(balancer, insecure.NewCredentials(), log),
-		"tcp":  service.NewServer(balancer, tcp, log),
+		"unix": service.NewServer(balancer, placer, insecure.NewCredentials(), log),
+		"tcp":  service.NewServer(balancer, placer, tcp, log),
 	}
 	defer func() {
 		balancer.Stop()

@@ -10,7 +10,9 @@ type Search struct {
 }
 
 const (
+	// The default budget: a second or two of work, more where there are many jobs.
 	defaultBudget = 200_000_000
+	budgetPerJob  = 100_000
 	stopEvery     = 50_000 // units of work between two questions to Stop
 )
 
@@ -21,10 +23,10 @@ type work struct {
 	cut             bool // Stop said so
 }
 
-func (s Search) work() *work {
+func (s Search) work(jobs int) *work {
 	w := &work{left: s.Budget, untilStop: stopEvery, stop: s.Stop}
 	if w.left <= 0 {
-		w.left = defaultBudget
+		w.left = max(defaultBudget, budgetPerJob*jobs)
 	}
 	return w
 }

@@ -1,7 +1,7 @@
 // Package service serves the core's algorithms over gRPC.
 //
 // A Balancer keeps the open jobs and speaks the wire of proto/evenstep/v1; the policies that decide are handed to it. A
-// Server is the gRPC server around it. Whatever clients send, in whatever order, each bad message ends its own stream
+// Placer answers one problem of placement at a time. A Server is the gRPC server around both. Whatever clients send, in whatever order, each bad message ends its own stream
 // with an error that names the field, and nothing that is kept for a client outlives its streams.
 package service
 

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/evenstep/evenstep/core/placement"
 	"github.com/evenstep/evenstep/core/sizing"
 	"github.com/evenstep/evenstep/core/speed"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
@@ -64,6 +65,12 @@ var testPolicies = Policies{
 // startServer serves a Balancer on a unix socket until the test ends.
 func startServer(t testing.TB, policies Policies) (*Balancer, evenstepv1.BalancerClient) {
 	t.Helper()
+	b, conn := connectToServer(t, policies)
+	return b, evenstepv1.NewBalancerClient(conn)
+}
+
+func connectToServer(t testing.TB, policies Policies) (*Balancer, *grpc.ClientConn) {
+	t.Helper()
 	// t.TempDir would be too long for a socket under some names of tests.
 	dir, err := os.MkdirTemp("", "evenstep")
 	if err != nil {
@@ -76,7 +83,7 @@ func startServer(t testing.TB, policies Policies) (*Balancer, evenstepv1.Balance
 		t.Fatal(err)
 	}
 	b := NewBalancer("test", policies, hclog.NewNullLogger())
-	s := NewServer(b, insecure.NewCredentials(), hclog.NewNullLogger())
+	s := NewServer(b, NewPlacer(placement.Place), insecure.NewCredentials(), hclog.NewNullLogger())
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -92,7 +99,7 @@ func startServer(t testing.TB, policies Policies) (*Balancer, evenstepv1.Balance
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return b, evenstepv1.NewBalancerClient(conn)
+	return b, conn
 }
 
 // client is one stream of a test.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"net"
 	"runtime/debug"
 	"strconv"
@@ -28,9 +29,9 @@ type Server struct {
 	grpc *grpc.Server
 }
 
-// NewServer returns a server that lets in whom creds let in. A panic in a service ends the stream that caused it with
+// NewServer returns a server that lets in whom creds let in. A panic in a service ends the call that caused it with
 // INTERNAL and is logged; the server lives on.
-func NewServer(b *Balancer, creds credentials.TransportCredentials, log hclog.Logger) *Server {
+func NewServer(b *Balancer, p *Placer, creds credentials.TransportCredentials, log hclog.Logger) *Server {
 	s := grpc.NewServer(
 		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
@@ -42,8 +43,10 @@ func NewServer(b *Balancer, creds credentials.TransportCredentials, log hclog.Lo
 			MinTime: 5 * time.Second, PermitWithoutStream: true,
 		}),
 		grpc.StreamInterceptor(recoverer(log)),
+		grpc.UnaryInterceptor(unaryRecoverer(log)),
 	)
 	evenstepv1.RegisterBalancerServer(s, b)
+	evenstepv1.RegisterPlacerServer(s, p)
 	return &Server{grpc: s}
 }
 
@@ -68,14 +71,24 @@ func (s *Server) Stop(atMost time.Duration) {
 
 func recoverer(log hclog.Logger) grpc.StreamServerInterceptor {
 	return func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-		defer func() {
-			if r := recover(); r != nil {
-				// Quoted, since a message is one line.
-				stack := strconv.Quote(string(debug.Stack()))
-				log.Error("a handler panicked", "method", info.FullMethod, "panic", r, "stack", stack)
-				err = status.Error(codes.Internal, "the core failed at this; its log says more")
-			}
-		}()
+		defer recovered(log, info.FullMethod, &err)
 		return handler(srv, s)
+	}
+}
+
+func unaryRecoverer(log hclog.Logger) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, r any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
+		defer recovered(log, info.FullMethod, &err)
+		return handler(ctx, r)
+	}
+}
+
+// recovered is deferred: it makes a panic of a handler an error.
+func recovered(log hclog.Logger, method string, err *error) {
+	if r := recover(); r != nil {
+		// Quoted, since a message is one line.
+		stack := strconv.Quote(string(debug.Stack()))
+		log.Error("a handler panicked", "method", method, "panic", r, "stack", stack)
+		*err = status.Error(codes.Internal, "the core failed at this; its log says more")
 	}
 }

@@ -14,7 +14,7 @@ const (
 	// it: of many workers that are alike some always look slow.
 	leastGain   = 0.001
 	curveSigmas = 0.15
-	doubtSigmas = 0.5
+	doubtSigmas = 0.4
 
 	// firstGrowth bounds sizes, relative to those at the start, while a worker is in its first steps.
 	firstGrowth = 1.25

@@ -8,18 +8,18 @@ import (
 // Our defaults, not published values: chosen on two public traces of per-worker times and on white noise. Half-lives are
 // in steps, sigmas are of what was not predicted.
 const (
-	nearHalfLife = 0.8 // times the lag: what the newest steps say
-	farHalfLife  = 3.0 // times the lag
-	longHalfLife = 100
+	nearHalfLife = 0.7 // times the lag: what the newest steps say
+	farHalfLife  = 2.2 // times the lag
+	longHalfLife = 80
 
-	nearPrior   = 0.8   // weight of near before anything is learned; that of far is 0
-	priorDoubt  = 7     // what that expectation counts for, in observations one sigma off
+	nearPrior   = 0.4   // weight of near before anything is learned; that of far is 0
+	priorDoubt  = 9     // what that expectation counts for, in observations one sigma off
 	memory      = 0.995 // of the regression, by step
 	firstSigma  = 0.05
 	leastSigma  = 0.002
 	sigmaGain   = 0.05 // weight of one step in sigma
-	outlying    = 8    // an observation of more sigma counts only where the one before it was such a one too
-	robustSigma = 10   // residuals of more sigma count less in the regression
+	outlying    = 10   // an observation of more sigma counts only where the one before it was such a one too
+	robustSigma = 5    // residuals of more sigma count less in the regression
 
 	jumpPatience = 0.5 // times the lag: a level that lasted so long is expected to last
 )

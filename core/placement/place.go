@@ -1,0 +1,145 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Policies are the names of the placement policies: auto is the best that we have; paper the pipeline as published; exact
+// solves the problem to the optimum, or says that it is too large.
+var Policies = []string{"auto", "paper", "exact"}
+
+// Place plans all jobs of the problem by a policy. The model is static when all minimums fit at once, else queue.
+//
+// A wrong problem or policy gives an error that names the field. Jobs that cannot run are in Plan.Impossible; there may be
+// no others.
+func Place(p *Problem, policy string, s Search) (*Plan, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	in := compile(p)
+	plan := &Plan{Model: Static, Policy: policy, Complete: true, Impossible: in.impossible}
+	if len(in.jobs) == 0 {
+		return plan, checkPolicy(policy)
+	}
+	w := s.work(len(p.Jobs))
+	fit := in.fit(false)
+	if fit == nil {
+		plan.Model = Queue
+	}
+	schedule, bound, err := in.solve(policy, fit, w)
+	if err != nil {
+		return nil, err
+	}
+	plan.Complete = !w.cut
+	in.describe(plan, schedule)
+	plan.LowerBoundSeconds = min(bound, plan.MeanSeconds)
+	return plan, nil
+}
+
+func checkPolicy(policy string) error {
+	if !slices.Contains(Policies, policy) {
+		return fmt.Errorf("policy: unknown policy %q; give auto, paper or exact", policy)
+	}
+	return nil
+}
+
+// solve returns a slot for every job and a lower bound of the mean. fit is nil in the queue model.
+func (in *instance) solve(policy string, fit *assignment, w *work) (schedule []slot, bound float64, err error) {
+	if err := checkPolicy(policy); err != nil {
+		return nil, 0, err
+	}
+	seed := in.problem.Seed
+	if fit == nil {
+		switch policy {
+		case "paper":
+			schedule, bound = in.paperQueue(w, seed)
+		case "exact":
+			schedule, bound, err = in.exactQueue(w, seed)
+		default:
+			schedule, bound = in.queue(w, seed)
+		}
+		return schedule, bound, err
+	}
+	var a *assignment
+	switch policy {
+	case "paper":
+		a, bound = in.paper(fit, w, seed)
+	case "exact":
+		if in.exactWork() > mostExact {
+			return nil, 0, fmt.Errorf("policy: exact would take %.0g steps on this problem, more than %.0g; give auto",
+				in.exactWork(), float64(mostExact))
+		}
+		w.left = mostExact
+		if a = in.exact(w); a != nil {
+			bound = a.total()
+		} else {
+			a, bound = in.approximate(fit, w, seed)
+		}
+	default:
+		a, bound = in.static(fit, w, seed)
+	}
+	for _, counts := range a.counts {
+		schedule = append(schedule, slot{counts: counts})
+	}
+	return schedule, bound / in.weight, nil
+}
+
+// describe writes the schedule into the plan.
+func (in *instance) describe(plan *Plan, schedule []slot) {
+	shares := in.nodes(schedule)
+	jct := make([]float64, len(schedule))
+	for i, s := range schedule {
+		j := &in.jobs[i]
+		jct[i] = j.completion(s)
+		plan.MeanSeconds += j.weight / in.weight * jct[i]
+		placed := Placed{Job: j.index, StartSeconds: s.start, JCTSeconds: jct[i], Shares: shares[i]}
+		placed.BatchSizes = in.batchSizes(j, shares[i])
+		if s.start > 0 {
+			placed.Reason = in.whyWait(i, schedule)
+		}
+		plan.Placed = append(plan.Placed, placed)
+	}
+	plan.Fairness = in.fairness(jct)
+}
+
+// batchSizes are by device in the order of the shares.
+func (in *instance) batchSizes(j *job, shares []Share) []int {
+	of := &in.problem.Jobs[j.index]
+	var rates []float64
+	for _, s := range shares {
+		for range s.Count {
+			rates = append(rates, of.SamplesPerSecond[s.Type])
+		}
+	}
+	return proportional(of.GlobalBatch, rates)
+}
+
+// whyWait says what a job waits for: those that hold its devices and end when it starts, or before.
+func (in *instance) whyWait(i int, schedule []slot) string {
+	start, kinds := schedule[i].start, schedule[i].counts
+	var ending []int
+	for other, s := range schedule {
+		if end := in.jobs[other].completion(s); other != i && s.start < start && end <= start && overlap(kinds, s.counts) {
+			ending = append(ending, other)
+		}
+	}
+	if len(ending) == 0 {
+		return "waits its turn"
+	}
+	last := slices.MaxFunc(ending, func(x, y int) int {
+		return cmp.Compare(in.jobs[x].completion(schedule[x]), in.jobs[y].completion(schedule[y]))
+	})
+	return fmt.Sprintf("waits for devices of job %s, which ends after %.0f s", in.problem.Jobs[in.jobs[last].index].ID,
+		in.jobs[last].completion(schedule[last]))
+}
+
+func overlap(a, b []int) bool {
+	for k := range a {
+		if a[k] > 0 && b[k] > 0 {
+			return true
+		}
+	}
+	return false
+}
