@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
@@ -132,10 +133,26 @@ func TestAJobIsBalancedByAPlugin(t *testing.T) {
 	if _, err := balanceBy(t, address, "smothed"); err == nil || !strings.Contains(err.Error(), `"smothed" is none of`) {
 		t.Errorf("an unknown policy: %v", err)
 	}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// It is asked for plans too, which it does not make.
+	if _, err := evenstepv1.NewPlacerClient(conn).Place(t.Context(), &evenstepv1.PlaceRequest{
+		Policy:  "smoothed",
+		Devices: []*evenstepv1.DevicePool{{Node: "n", Type: "a", Count: 1}},
+		Jobs: []*evenstepv1.PlacementJob{{Id: "x", RemainingSamples: 1, GlobalBatch: 1,
+			SamplesPerSecond: map[string]float64{"a": 1}}},
+	}); err != nil {
+		t.Error(err)
+	}
 	s.signal(syscall.SIGTERM)
 	_ = s.ended()
-	if !strings.Contains(s.stderr.String(), "a policy plugin failed") {
-		t.Errorf("not reported: %s", s.stderr)
+	for _, report := range []string{"a policy plugin failed, so auto decides", "a policy plugin failed, so auto plans"} {
+		if !strings.Contains(s.stderr.String(), report) {
+			t.Errorf("not reported: %s", s.stderr)
+		}
 	}
 }
 

@@ -19,6 +19,8 @@ import (
 
 	"github.com/evenstep/evenstep/core/placement"
 	"github.com/evenstep/evenstep/core/service"
+	"github.com/evenstep/evenstep/plugin"
+	"github.com/evenstep/evenstep/plugin/policy"
 )
 
 // drainTime bounds how long a server that was told to end waits for its clients to notice.
@@ -43,8 +45,8 @@ It prints "listening ADDRESS" for each address when it is ready. A unix socket l
 mutual TLS, in which every client shows a certificate that --tls-ca signed. A client sees and steers only the jobs
 that were opened with the same subject in the certificate.
 
-Plugins of kind policy in the plugin folder are policies that a job may ask for by their name, as it does for the
-built-in ones: see evenstep plugins.
+Plugins of kind policy in the plugin folder are policies that a job, or who wants jobs placed, may ask for by their
+name, as for the built-in ones: see evenstep plugins.
 
 SIGTERM and SIGINT end it once its clients are told; a second one ends it at once.`,
 		Args: arguments(cobra.NoArgs),
@@ -115,7 +117,8 @@ func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 	}
 	defer plugins.Close()
 	balancer := service.NewBalancer(version, jobPolicies(plugins, log), log)
-	placer := service.NewPlacer(placement.Place)
+	place := policy.NewPlace(plugins.OfKind(plugin.Policy), placement.Place, log)
+	placer := service.NewPlacer(service.Place(place))
 	servers := map[string]*service.Server{
 		"unix": service.NewServer(balancer, placer, insecure.NewCredentials(), log),
 		"tcp":  service.NewServer(balancer, placer, tcp, log),

@@ -78,6 +78,7 @@ func TestMain(m *testing.M) {
 	if name == "unwilling" {
 		p.Size = nil
 	}
+	p.Place = placers[name]
 	Serve(p)
 }
 

@@ -875,7 +875,7 @@ func (x *Share) GetCount() uint32 {
 
 type PlaceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A job that is not here is left waiting.
+	// Every job that can run, once.
 	Placed        []*Placed `protobuf:"bytes,1,rep,name=placed,proto3" json:"placed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -924,7 +924,10 @@ type Placed struct {
 	// Index into PlaceRequest.jobs.
 	Job    uint32   `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
 	Shares []*Share `protobuf:"bytes,2,rep,name=shares,proto3" json:"shares,omitempty"`
-	// From now; 0 starts at once.
+	// From now; 0 starts at once. All jobs do where all their minimums fit at once. A job holds its devices from its
+	// start for remaining_samples / Σ samples_per_second plus, on K devices,
+	// (remaining_samples / global_batch) · 2 (K - 1) / K · allreduce_bytes / bandwidth, plus restart_seconds where it is not
+	// on those of `current`.
 	StartSeconds  float64 `protobuf:"fixed64,3,opt,name=start_seconds,json=startSeconds,proto3" json:"start_seconds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -41,8 +41,9 @@ type PolicyClient interface {
 	// answer: it is put in force with the report of a later step. One that takes longer than two seconds, or is not an
 	// allocation, or an error, ends the stream for good, and the built-in policy auto takes over the job.
 	Size(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SizeRequest, SizeResponse], error)
-	// Place plans jobs: which runs on which devices, and from when. A plan that is not within the limits of the problem
-	// is refused as a whole.
+	// Place plans jobs: which runs on which devices, and from when. A plan that breaks a limit of the problem is refused as
+	// a whole, and one that takes longer than five seconds is not waited for; then that of the built-in policy auto is
+	// taken.
 	Place(ctx context.Context, in *PlaceRequest, opts ...grpc.CallOption) (*PlaceResponse, error)
 }
 
@@ -101,8 +102,9 @@ type PolicyServer interface {
 	// answer: it is put in force with the report of a later step. One that takes longer than two seconds, or is not an
 	// allocation, or an error, ends the stream for good, and the built-in policy auto takes over the job.
 	Size(grpc.BidiStreamingServer[SizeRequest, SizeResponse]) error
-	// Place plans jobs: which runs on which devices, and from when. A plan that is not within the limits of the problem
-	// is refused as a whole.
+	// Place plans jobs: which runs on which devices, and from when. A plan that breaks a limit of the problem is refused as
+	// a whole, and one that takes longer than five seconds is not waited for; then that of the built-in policy auto is
+	// taken.
 	Place(context.Context, *PlaceRequest) (*PlaceResponse, error)
 	mustEmbedUnimplementedPolicyServer()
 }
