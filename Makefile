@@ -3,7 +3,10 @@
 
 SHELL := /bin/bash
 PYTHON ?= python3
+PREFIX ?= /usr/local
 export EVENSTEP_BINARY := $(CURDIR)/build/evenstep
+# NVML's header warns of functions that we do not call.
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
 .PHONY: help
 help: ## list the targets
@@ -14,9 +17,8 @@ demo: build .venv/.ready ## train on this machine with uneven workers and show w
 	.venv/bin/python examples/torchrun/demo.py --out build
 
 .PHONY: test
-test: build .venv/.ready ## run all tests
-	@tools/need gcc command -v gcc
-	@tools/need libc6-dev gcc -E -include stdlib.h -x c /dev/null
+test: gcc build .venv/.ready ## run all tests
+	@tools/need openssl openssl version
 	CGO_ENABLED=1 go test -race ./...
 	cd torchrun && ../.venv/bin/python -m pytest
 
@@ -29,15 +31,32 @@ lint: .venv/.ready ## check format, types and that generated code is current
 	.venv/bin/python -m ruff check .
 	cd torchrun && ../.venv/bin/python -m mypy
 	$(MAKE) proto
-	git diff --exit-code -- proto torchrun/evenstep/v1
+	git diff --exit-code -- proto plugin torchrun/evenstep/v1
+
+# What calls NVIDIA's library needs a C compiler. Without one it is built all the same, and says so when it is asked.
+CGO = $(shell $(HAS_C) >/dev/null 2>&1 && echo 1 || echo 0)
+HAS_C = gcc -E -include stdlib.h -x c /dev/null
 
 .PHONY: build
-build: ## build/evenstep, static
+build: ## build/evenstep, static, and its plugins in build/plugins
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o build/ ./cmd/evenstep
+	CGO_ENABLED=$(CGO) go build -trimpath -ldflags '-s -w' -o build/plugins/ ./cmd/evenstep-devices-nvml
+
+.PHONY: gcc
+gcc:
+	@tools/need gcc command -v gcc
+	@tools/need libc6-dev $(HAS_C)
 
 .PHONY: wheel
-wheel: build .venv/.ready ## build the Python package with the binary inside, into dist/
+wheel: gcc build .venv/.ready ## build the Python package with the binaries inside, into dist/
 	.venv/bin/python -m build --wheel --outdir dist torchrun
+
+.PHONY: install
+install: gcc build ## install evenstep and its plugins into PREFIX/lib/evenstep, with a link in PREFIX/bin
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/evenstep/plugins
+	install -m 755 build/evenstep $(DESTDIR)$(PREFIX)/lib/evenstep/
+	install -m 755 build/plugins/evenstep-* $(DESTDIR)$(PREFIX)/lib/evenstep/plugins/
+	ln -sf ../lib/evenstep/evenstep $(DESTDIR)$(PREFIX)/bin/evenstep
 
 .PHONY: bench
 bench: build .venv/.ready ## run the benchmarks; each names its target
@@ -86,6 +105,14 @@ proto: build/protoc/.ready ## regenerate the committed code of the wire
 	  evenstep/v1/balancer.proto evenstep/v1/placer.proto
 	build/protoc/bin/python -m grpc_tools.protoc -Iproto --python_out=torchrun --pyi_out=torchrun \
 	  evenstep/v1/balancer.proto
+	build/protoc/bin/python -m grpc_tools.protoc -I. \
+	  --plugin=build/protoc-gen-go --plugin=build/protoc-gen-go-grpc \
+	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative \
+	  plugin/policy/v1/policy.proto plugin/devices/v1/devices.proto
+	# In Python they are where the rest of the wire is.
+	build/protoc/bin/python -m grpc_tools.protoc -Ievenstep/v1=plugin/policy/v1 -Ievenstep/v1=plugin/devices/v1 \
+	  --python_out=torchrun --pyi_out=torchrun \
+	  evenstep/v1/policy.proto evenstep/v1/devices.proto
 
 .PHONY: clean
 clean: ## remove what was built, but for .venv

@@ -258,3 +258,56 @@ func marshal(f *testing.F, m proto.Message) []byte {
 	}
 	return b
 }
+
+// closable is a policy that knows how often it was closed.
+type closable struct {
+	*sizing.EqualPolicy
+	closed *int
+}
+
+func (c closable) Close() error {
+	*c.closed++
+	return nil
+}
+
+func TestAPolicyIsClosedWhenItsJobEndsOrBeginsAnew(t *testing.T) {
+	made, closed := 0, 0
+	b := NewBalancer("test", Policies{"auto": func(p sizing.Problem, start []int) (Policy, error) {
+		made++
+		equal, err := sizing.NewEqual(p, start)
+		return closable{equal, &closed}, err
+	}}, hclog.NewNullLogger())
+	key := jobKey{id: "job"}
+	join := func() *stream {
+		t.Helper()
+		j, err := b.hold(key, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := newOpening(&evenstepv1.Open{Job: "job", GlobalBatch: 8, Workers: []*evenstepv1.Worker{{}, {}}}, b.policies)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newStream()
+		if err := j.join(o, s, b.policies); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	j := func() *job { return b.jobs[key] }
+	join()
+	second := join()
+	if made != 2 || closed != 1 {
+		t.Fatalf("a newer stream: %d policies made, %d closed", made, closed)
+	}
+	last := j()
+	last.leave(second)
+	b.release(key, last)
+	if closed != 1 {
+		t.Fatalf("held by a stream: %d closed", closed)
+	}
+	b.release(key, last)
+	if closed != 2 {
+		t.Fatalf("ended: %d policies made, %d closed", made, closed)
+	}
+}

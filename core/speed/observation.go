@@ -6,13 +6,13 @@ type Observation struct {
 	Seconds float64 // compute time of that many samples
 
 	// Driving inputs: what the worker had at its disposal in that step. 0 is not known.
-	CPU         float64 // cores available
+	CPU         float64 // cores available, or in every step the clock of an accelerator, in MHz
 	MemoryBytes float64 // host memory available
 }
 
 // Inputs are the driving inputs of one step, as in Observation. What is not a positive number is not known.
 type Inputs struct {
-	CPU         float64 // cores available
+	CPU         float64 // as in Observation
 	MemoryBytes float64 // host memory available
 }
 
