@@ -1,0 +1,105 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// Scheduler is what the loop needs of one.
+type Scheduler interface {
+	Snapshot(ctx context.Context) (*Snapshot, error)
+	// Apply makes one update, all of it or nothing. It refuses when the job has moved on since the snapshot.
+	Apply(ctx context.Context, u Update) error
+}
+
+// Loop is snapshot, plan, apply, again and again.
+type Loop struct {
+	Scheduler Scheduler
+	Planner   Planner
+	Log       hclog.Logger
+	said      map[string]string // the last thing said of each subject, so that it is said once
+}
+
+// deadline bounds the search for a plan.
+const deadline = 2 * time.Second
+
+// Run makes a round at every tick until ctx ends.
+func (l *Loop) Run(ctx context.Context, tick <-chan time.Time) {
+	for {
+		_ = l.Round(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+		}
+	}
+}
+
+// Round makes one round. The error is that of the snapshot, without which nothing can be done; it is in the log as well,
+// once. An update that fails is tried again in the next round, from a new snapshot.
+func (l *Loop) Round(ctx context.Context) error {
+	s, err := l.Scheduler.Snapshot(ctx)
+	if err != nil {
+		if ctx.Err() == nil && l.news("", err.Error()) {
+			l.Log.Error("no snapshot of the scheduler; jobs that wait start by themselves", "error", err)
+		}
+		return err
+	}
+	if l.said[""] != "" {
+		l.Log.Info("the scheduler answers again")
+	}
+	l.forget(s)
+	for _, j := range s.Jobs {
+		if j.Unsteerable != "" && l.news(j.ID, j.Unsteerable) {
+			l.Log.Info("not steered", "job", j.ID, "why", j.Unsteerable)
+		}
+	}
+	for _, u := range l.Updates(s) {
+		if err := l.Scheduler.Apply(ctx, u); err != nil {
+			if ctx.Err() == nil && l.news(u.Job, err.Error()) {
+				l.Log.Error("update refused", "job", u.Job, "update", string(u.Kind), "error", err)
+			}
+			continue
+		}
+		if u.Kind != Hold || l.news(u.Job, u.Why) {
+			l.Log.Info(string(u.Kind), "job", u.Job, "why", u.Why, "batch_sizes", u.BatchSizes)
+		}
+	}
+	return nil
+}
+
+// Updates is what a round would do.
+func (l *Loop) Updates(s *Snapshot) []Update {
+	p, begin := l.Planner, time.Now()
+	if p.Stop == nil {
+		p.Stop = func() bool { return time.Since(begin) > deadline }
+	}
+	return p.Updates(s)
+}
+
+// news says whether this is not what was said last of the subject.
+func (l *Loop) news(subject, what string) bool {
+	if l.said == nil {
+		l.said = map[string]string{}
+	}
+	if l.said[subject] == what {
+		return false
+	}
+	l.said[subject] = what
+	return true
+}
+
+// forget drops what was said of jobs that are gone.
+func (l *Loop) forget(s *Snapshot) {
+	here := map[string]bool{}
+	for _, j := range s.Jobs {
+		here[j.ID] = true
+	}
+	for id := range l.said {
+		if !here[id] {
+			delete(l.said, id)
+		}
+	}
+}
