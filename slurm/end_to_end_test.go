@@ -218,3 +218,133 @@ func TestSixJobsCompleteSoonerTogether(t *testing.T) {
 func submitted(c *slurmtest.Cluster, work float64, args ...string) string {
 	return c.Submit(fmt.Sprintf("case $SLURMD_NODENAME in m1|m2) sleep %g;; *) sleep %g;; esac", work/4, work), args...)
 }
+
+const showEnv = "echo batch $EVENSTEP_BATCH_SIZES/$EVENSTEP_BATCH_SIZE\n" +
+	"srun -l sh -c 'echo $SLURMD_NODENAME $EVENSTEP_JOB $EVENSTEP_WORKLOAD $EVENSTEP_GLOBAL_BATCH $EVENSTEP_BATCH_SIZES $EVENSTEP_BATCH_SIZE'"
+
+func TestWhatUsersCanAskFor(t *testing.T) {
+	config, folder := scripts(t)
+	c := slurmtest.Start(t, slurmtest.Options{Config: config, Nodes: []slurmtest.Node{
+		{Name: "m1", Type: "fast", Devices: 1, Features: "ib,big"}, {Name: "m2", Type: "fast", Devices: 1, Features: "ib"},
+		{Name: "m3", Type: "slow", Devices: 1, Features: "ib,big"}, {Name: "m4", Type: "slow", Devices: 1},
+	}})
+	controller(t, c)
+	file := func(text string) string {
+		f := filepath.Join(c.Folder, "job.sh")
+		if err := os.WriteFile(f, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	submit := func(script string, args ...string) string {
+		args = append([]string{"slurm", "submit", file(script), "--output=" + c.Folder + "/job-%j.log", "--gres=gpu:1"}, args...)
+		return strings.TrimSpace(c.Run(binary, args...))
+	}
+	end := func(job string) { c.WaitFor("the end of job "+job, ended(c, job)) }
+
+	for name, want := range map[string]struct {
+		args  []string
+		nodes string
+	}{
+		"a range of nodes":             {[]string{"--nodes=2-4"}, "m[1-4]"},
+		"a node of the user's own":     {[]string{"--nodes=2", "--nodelist=m4"}, "m[1,4]"},
+		"without a node":               {[]string{"--nodes=2", "--exclude=m1"}, "m[2-3]"},
+		"a type":                       {[]string{"--nodes=1-2", "--gres=gpu:slow:1"}, "m[3-4]"},
+		"a feature":                    {[]string{"--nodes=3", "--constraint=ib"}, "m[1-3]"},
+		"features together":            {[]string{"--nodes=2", "--constraint=ib&big"}, "m[1,3]"},
+		"fewer workers than of nodes":  {[]string{"--nodes=1-4", "--comment=evenstep workload=w global_batch=100 samples=9 workers=2"}, "m[1-2]"},
+		"a time limit and a partition": {[]string{"--nodes=2", "--time=5", "--partition=main"}, "m[1-2]"},
+	} {
+		job := submit("true", append([]string{words(100)}, want.args...)...)
+		end(job)
+		if got := c.Field(job, "NodeList"); got != want.nodes {
+			t.Errorf("%s: on %s, not %s", name, got, want.nodes)
+		}
+	}
+
+	job := submit("#SBATCH --comment=\"evenstep workload=w global_batch=100 samples=1e3\"\n"+showEnv, "--nodes=4")
+	end(job)
+	tail := " slurm-" + job + " w 100 40,40,10,10 "
+	log := c.Log(job)
+	for _, line := range []string{"batch 40,40,10,10/\n", "0: m1" + tail + "40\n", "1: m2" + tail + "40\n", "2: m3" + tail + "10\n", "3: m4" + tail + "10\n"} {
+		if !strings.Contains(log, line) {
+			t.Errorf("no %q in\n%s", line, log)
+		}
+	}
+	if kept, _ := filepath.Glob(folder + "/jobs/*"); len(kept) != 0 {
+		t.Errorf("the epilog left %v", kept)
+	}
+
+	array := submit("true", words(10), "--array=1-3")
+	for _, task := range []string{"_1", "_2", "_3"} {
+		end(array + task)
+		if got := c.Field(array+task, "Comment"); got != "evenstep" {
+			t.Errorf("task %s: comment %s", task, got)
+		}
+	}
+
+	for name, args := range map[string][]string{
+		"an unknown key":      {"--comment=evenstep workload=w batch=1", "--gres=gpu:1"},
+		"no device":           {words(1)},
+		"devices by job":      {words(1), "--gpus=1"},
+		"an OR of features":   {words(1), "--gres=gpu:1", "--constraint=ib|big"},
+		"nodes of its own":    {words(1), "--gres=gpu:1", "--exclusive"},
+		"side by side":        {words(1), "--gres=gpu:1", "--contiguous"},
+		"switches":            {words(1), "--gres=gpu:1", "--switches=1"},
+		"an unknown workload": {"--comment=evenstep workload=x global_batch=1 samples=1 | held", "--gres=gpu:1"},
+	} {
+		if name != "an unknown workload" {
+			args[0] += " | held"
+		}
+		job := c.Submit("true", append(args, "--begin=now+300")...)
+		end(job)
+		if strings.Contains(c.Run("scontrol", "show", "job", "-o", job), "sizes=") {
+			t.Errorf("%s was steered", name)
+		}
+	}
+
+	own := c.Submit("true", words(1), "--gres=gpu:1", "--begin=now+300")
+	plain := c.Submit("true", "--begin=now+300")
+	if got := c.Run(binary, "slurm", "status"); !strings.Contains(got, "its begin time is the user's own") {
+		t.Errorf("status: %s", got)
+	}
+	depends := c.Submit("true", words(1)+" | held", "--gres=gpu:1", "--begin=now+300", "--dependency=afterany:"+plain)
+	c.WaitFor("the dependent job to be let go", func() bool { return c.Field(depends, "Reason") == "Dependency" })
+	for _, job := range []string{own, plain} {
+		if got := c.Field(job, "Reason"); got != "BeginTime" {
+			t.Errorf("job %s: %s", job, got)
+		}
+	}
+	for _, refused := range [][]string{
+		{"#SBATCH --begin=now+1", words(1)}, {"true", words(1), "-bnow+1"}, {"true", words(1), "--beg", "now+1"},
+		{"true"}, {"true", "--comment=evenstep"},
+	} {
+		out, err := c.Try(binary, append([]string{"slurm", "submit", file(refused[0])}, refused[1:]...)...)
+		if err == nil || !strings.Contains(err.Error(), "exit status 2") {
+			t.Errorf("%q: %s %v", refused, out, err)
+		}
+	}
+}
+
+// With nobody there, jobs start by themselves; and an administrator may let them go before.
+func TestWithoutAControllerJobsStart(t *testing.T) {
+	c := slurmtest.Start(t, slurmtest.Options{JobSubmit: jobSubmit(t, 5)})
+	job := c.Submit("true", words(1), "--gres=gpu:1")
+	if got := c.Field(job, "Reason"); got != "BeginTime" && got != "None" {
+		t.Errorf("it waits for %s", got)
+	}
+	c.WaitFor("the start by itself", ended(c, job))
+
+	file := filepath.Join(c.Folder, "job.sh")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	job = strings.TrimSpace(c.Run(binary, "slurm", "submit", "--hold-limit=10m", file, words(1)))
+	if got := strings.TrimSpace(c.Run(binary, "slurm", "release", job)); got != job {
+		t.Errorf("released %q", got)
+	}
+	c.WaitFor("the released job's end", ended(c, job))
+	if _, err := c.Try(binary, "slurm", "release", job); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("released twice: %v", err)
+	}
+}

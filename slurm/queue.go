@@ -106,6 +106,10 @@ func parseDetail(text string) (detail, error) {
 	if err != nil || err2 != nil || d.minNodes < 1 || d.maxNodes < d.minNodes {
 		return d, fmt.Errorf("scontrol show job: NumNodes is %.40q; want MIN or MIN-MAX", field(text, "NumNodes"))
 	}
+	// Of a range, NumNodes begins with a guess of Slurm's; what was asked for stands in the resources.
+	if least := requestedNodes(text); least > 0 {
+		d.minNodes = min(d.minNodes, least)
+	}
 	for _, unlike := range []struct{ key, usual, why string }{
 		{"TresPerJob", "", "it asks for devices by job; give --gres=gpu:N for each node"},
 		{"TresPerSocket", "", "it asks for devices by socket; give --gres=gpu:N for each node"},

@@ -64,3 +64,19 @@ func perNode(text string) (typ string, count int, err error) {
 	}
 	return typ, count, nil
 }
+
+// requestedNodes is the node count among the resources that a job asks for: in ReqTRES= from 23.02 on, in TRES= before;
+// 0 where it is in neither.
+func requestedNodes(job string) int {
+	resources := field(job, "ReqTRES")
+	if resources == "" {
+		resources = field(job, "TRES")
+	}
+	for _, r := range strings.Split(resources, ",") {
+		if count, is := strings.CutPrefix(r, "node="); is {
+			n, _ := strconv.Atoi(count)
+			return n
+		}
+	}
+	return 0
+}
