@@ -8,35 +8,45 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/evenstep/evenstep/slurm/slurmtest"
 )
 
-// binary is evenstep, built for these tests.
-var binary string
+// built is a folder of ours with evenstep in it; it goes with the process.
+var built string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	defer func() { os.RemoveAll(built) }()
+	return m.Run()
+}
+
+// build builds evenstep, once, where daemons and jobs of any user can reach it.
+var build = sync.OnceValues(func() (string, error) {
 	folder, err := os.MkdirTemp("", "evenstep")
 	if err != nil {
-		panic(err)
+		return "", err
 	}
-	defer os.RemoveAll(folder)
-	binary = filepath.Join(folder, "evenstep")
-	build := exec.Command("go", "build", "-o", binary, "../cmd/evenstep")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-		return 1
+	built = folder
+	cmd := exec.Command("go", "build", "-o", filepath.Join(folder, "evenstep"), "../cmd/evenstep")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w: %s", err, out)
 	}
-	// Daemons and jobs of any user have to reach it.
-	if err := os.Chmod(folder, 0o755); err != nil {
-		panic(err)
+	return filepath.Join(folder, "evenstep"), os.Chmod(folder, 0o755)
+})
+
+func evenstep(t *testing.T) string {
+	t.Helper()
+	binary, err := build()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return m.Run()
+	return binary
 }
 
 // words asks for Evenstep, for a workload of which speeds are known.
@@ -83,7 +93,7 @@ func scripts(t *testing.T) (config, folder string) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(binary, filepath.Join(folder, "evenstep")); err != nil {
+	if err := os.Symlink(evenstep(t), filepath.Join(folder, "evenstep")); err != nil {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("Prolog=%[1]s/prolog\nEpilog=%[1]s/epilog\nTaskProlog=%[1]s/task-prolog\n", folder), folder
@@ -104,7 +114,7 @@ func controller(t *testing.T, c *slurmtest.Cluster, args ...string) (end func() 
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	args = append([]string{"slurm", "controller", "--interval=300ms", "--profiles=" + profiles(t, c)}, args...)
-	cmd := c.Command(ctx, binary, args...)
+	cmd := c.Command(ctx, evenstep(t), args...)
 	var log strings.Builder
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
@@ -187,9 +197,9 @@ func TestSixJobsCompleteSoonerTogether(t *testing.T) {
 	for _, work := range works {
 		jobs = append(jobs, submitted(c, work, words(work), "--gres=gpu:1", "--cpus-per-task=2"))
 	}
-	c.Run(binary, "slurm", "status")
+	c.Run(evenstep(t), "slurm", "status")
 	planned := map[string]string{}
-	for _, line := range strings.Split(strings.TrimSpace(c.Run(binary, "slurm", "controller", "--once", "--dry-run",
+	for _, line := range strings.Split(strings.TrimSpace(c.Run(evenstep(t), "slurm", "controller", "--once", "--dry-run",
 		"--profiles="+profiles(t, c))), "\n") {
 		var u struct {
 			Job    string
@@ -238,7 +248,7 @@ func TestWhatUsersCanAskFor(t *testing.T) {
 	}
 	submit := func(script string, args ...string) string {
 		args = append([]string{"slurm", "submit", file(script), "--output=" + c.Folder + "/job-%j.log", "--gres=gpu:1"}, args...)
-		return strings.TrimSpace(c.Run(binary, args...))
+		return strings.TrimSpace(c.Run(evenstep(t), args...))
 	}
 	end := func(job string) { c.WaitFor("the end of job "+job, ended(c, job)) }
 
@@ -305,7 +315,7 @@ func TestWhatUsersCanAskFor(t *testing.T) {
 
 	own := c.Submit("true", words(1), "--gres=gpu:1", "--begin=now+300")
 	plain := c.Submit("true", "--begin=now+300")
-	if got := c.Run(binary, "slurm", "status"); !strings.Contains(got, "its begin time is the user's own") {
+	if got := c.Run(evenstep(t), "slurm", "status"); !strings.Contains(got, "its begin time is the user's own") {
 		t.Errorf("status: %s", got)
 	}
 	depends := c.Submit("true", words(1)+" | held", "--gres=gpu:1", "--begin=now+300", "--dependency=afterany:"+plain)
@@ -319,7 +329,7 @@ func TestWhatUsersCanAskFor(t *testing.T) {
 		{"#SBATCH --begin=now+1", words(1)}, {"true", words(1), "-bnow+1"}, {"true", words(1), "--beg", "now+1"},
 		{"true"}, {"true", "--comment=evenstep"},
 	} {
-		out, err := c.Try(binary, append([]string{"slurm", "submit", file(refused[0])}, refused[1:]...)...)
+		out, err := c.Try(evenstep(t), append([]string{"slurm", "submit", file(refused[0])}, refused[1:]...)...)
 		if err == nil || !strings.Contains(err.Error(), "exit status 2") {
 			t.Errorf("%q: %s %v", refused, out, err)
 		}
@@ -339,12 +349,12 @@ func TestWithoutAControllerJobsStart(t *testing.T) {
 	if err := os.WriteFile(file, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	job = strings.TrimSpace(c.Run(binary, "slurm", "submit", "--hold-limit=10m", file, words(1)))
-	if got := strings.TrimSpace(c.Run(binary, "slurm", "release", job)); got != job {
+	job = strings.TrimSpace(c.Run(evenstep(t), "slurm", "submit", "--hold-limit=10m", file, words(1)))
+	if got := strings.TrimSpace(c.Run(evenstep(t), "slurm", "release", job)); got != job {
 		t.Errorf("released %q", got)
 	}
 	c.WaitFor("the released job's end", ended(c, job))
-	if _, err := c.Try(binary, "slurm", "release", job); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+	if _, err := c.Try(evenstep(t), "slurm", "release", job); err == nil || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("released twice: %v", err)
 	}
 }

@@ -50,7 +50,7 @@ func TestFaults(t *testing.T) {
 	if err := os.Remove(filepath.Join(folder, "evenstep")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "evenstep"), []byte(fmt.Sprintf(brokenEvenstep, binary)), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "evenstep"), []byte(fmt.Sprintf(brokenEvenstep, evenstep(t))), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	faults := 0
