@@ -12,14 +12,14 @@ const leastImprovement = 1e-12
 // mostEdges bounds the room that an improver takes: values of edges times jobs.
 const mostEdges = 40_000_000
 
-// improver makes an allotment better by cycles. Its nodes are the kinds and "no device". The edge a→b is the job that
+// improver makes an assignment better by cycles. Its nodes are the kinds and "no device". The edge a→b is the job that
 // changes one device of a for one of b at the least cost; no device→b is one that gets a device more, a→no device one that
 // gives one up. Along a cycle every device given up is another's gain, so it is feasible: add, drop, transfer, swap,
 // rotate. The free devices are held by a job of their own, the pool, whom every change costs nothing.
 //
 // A cycle of negative cost is an improvement; the best of length up to four is applied until there is none.
 type improver struct {
-	*allotment
+	*assignment
 	nodes   int           // the kinds, then no device
 	best    []*tournament // by edge: what the change costs every job
 	costs   []float64     // by edge, the pool included
@@ -30,12 +30,12 @@ type improver struct {
 }
 
 // newImprover is nil where there are too many kinds and jobs for it.
-func newImprover(a *allotment) *improver {
+func newImprover(a *assignment) *improver {
 	nodes := len(a.free) + 1
 	if len(a.counts) == 0 || nodes*nodes > mostEdges/(len(a.counts)+1) {
 		return nil
 	}
-	m := &improver{allotment: a, nodes: nodes}
+	m := &improver{assignment: a, nodes: nodes}
 	m.best = make([]*tournament, nodes*nodes)
 	m.costs, m.pairs = make([]float64, nodes*nodes), make([]float64, nodes*nodes)
 	m.who, m.through = make([]int, nodes*nodes), make([]int, nodes*nodes)
@@ -192,7 +192,7 @@ func (m *improver) applyAny() bool {
 	return false
 }
 
-// apply changes the allotment along a cycle if that really saves.
+// apply changes the assignment along a cycle if that really saves.
 func (m *improver) apply(cycle []int) bool {
 	var jobs []int
 	before := 0.0

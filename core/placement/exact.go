@@ -15,7 +15,7 @@ func (in *instance) exactWork() float64 {
 	for i := range in.jobs {
 		most = max(most, in.jobs[i].max)
 	}
-	for _, f := range newAllotment(in).free {
+	for _, f := range newAssignment(in).free {
 		states *= float64(f + 1)
 		options *= float64(min(f, most) + 1)
 	}
@@ -27,8 +27,8 @@ func (in *instance) exactWork() float64 {
 
 // exact solves the static model by dynamic programming over the jobs; the state is what is left of every kind. It is nil
 // when the work is spent before it is done, or nothing fits.
-func (in *instance) exact(w *work) *allotment {
-	a := newAllotment(in)
+func (in *instance) exact(w *work) *assignment {
+	a := newAssignment(in)
 	d := &programme{in: in, free: a.free, stride: make([]int, len(a.free)), states: 1}
 	for k, f := range a.free {
 		d.stride[k] = d.states

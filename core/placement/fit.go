@@ -10,8 +10,8 @@ const fitTries = 20_000
 
 // fit gives every job its minimum, all at once; if stay, those that run keep what they have. It is nil where that cannot
 // be, or, with many jobs of a single type, where no way was found.
-func (in *instance) fit(stay bool) *allotment {
-	a := newAllotment(in)
+func (in *instance) fit(stay bool) *assignment {
+	a := newAssignment(in)
 	var single, mixed []int
 	for i := range in.jobs {
 		switch j := &in.jobs[i]; {
@@ -37,7 +37,7 @@ func (in *instance) fit(stay bool) *allotment {
 }
 
 type fitting struct {
-	*allotment
+	*assignment
 	mixed []int
 	tries int
 }

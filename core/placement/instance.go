@@ -2,7 +2,6 @@ package placement
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 )
@@ -110,7 +109,7 @@ func (in *instance) job(index int) (j job, reason string) {
 		overdue: of.WaitedSeconds >= overdueSeconds, restart: of.RestartSeconds, fixed: of.Fixed,
 	}
 	if of.AllreduceBytes > 0 {
-		j.communicate = 2 * of.RemainingSamples / float64(of.GlobalBatch) * of.AllreduceBytes / p.Bandwidth
+		j.communicate = min(mostRun, 2*of.RemainingSamples/float64(of.GlobalBatch)*of.AllreduceBytes/p.Bandwidth)
 	}
 	here := make(map[string]int) // devices that it can use, by type
 	all := 0
@@ -119,7 +118,7 @@ func (in *instance) job(index int) (j job, reason string) {
 		if of.Nodes != nil && !slices.Contains(of.Nodes, pool.Node) || pool.MemoryBytes != 0 && pool.MemoryBytes < of.MemoryBytes {
 			continue
 		}
-		if rate := of.SamplesPerSecond[kd.typ]; rate > 0 && !math.IsInf(of.RemainingSamples/rate, 1) {
+		if rate := of.SamplesPerSecond[kd.typ]; rate > 0 && of.RemainingSamples/rate <= mostRun {
 			j.rate[k] = rate
 			here[kd.typ] += kd.cap
 			all += kd.cap

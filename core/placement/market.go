@@ -14,7 +14,10 @@ const (
 //
 // value is what one device of each kind is worth to a job; 0 where it cannot run. It is nil where the market does not
 // clear.
-func (in *instance) market(c category, value [][]float64, leave bool, w *work) *allotment {
+func (in *instance) market(c category, value [][]float64, leave bool, w *work) *assignment {
+	if devices := sum(in.capacity()); !w.spend(devices) {
+		return nil
+	}
 	m := newAuction(in, c, value)
 	m.leave = leave
 	for bids := bidsPerBuyer * (len(m.buyers) + len(in.kinds)); len(m.buyers) > 0; bids-- {
@@ -30,12 +33,12 @@ func (in *instance) market(c category, value [][]float64, leave bool, w *work) *
 	for i := range in.jobs {
 		m.reckon(i)
 	}
-	return m.allotment
+	return m.assignment
 }
 
 // auction is a market on its way.
 type auction struct {
-	*allotment
+	*assignment
 	value  [][]float64
 	slots  []slots // by kind
 	buyers []int   // a job for each device that it still demands
@@ -59,7 +62,7 @@ func (s *slots) Push(any)          { panic("slots are fixed") }
 func (s *slots) Pop() any          { panic("slots are fixed") }
 
 func newAuction(in *instance, c category, value [][]float64) *auction {
-	m := &auction{allotment: newAllotment(in), value: value, wants: make([]int, len(in.jobs))}
+	m := &auction{assignment: newAssignment(in), value: value, wants: make([]int, len(in.jobs))}
 	for _, free := range m.free {
 		s := make(slots, free)
 		for d := range s {

@@ -8,13 +8,17 @@ const paperSamples = 10
 // paper is the pipeline as published, kept for comparison: proportional assignment inside a job; categories sampled by job
 // priority; each settled by market-clearing prices on the devices' speeds; the category with the least mean wins. The bound
 // is ours.
-func (in *instance) paper(fit *allotment, w *work, seed uint64) (best *allotment, bound float64) {
+func (in *instance) paper(fit *assignment, w *work, seed uint64) (best *assignment, bound float64) {
 	bound = in.clear(w).bound
-	rng := rand.New(rand.NewPCG(seed, 0))
-	priority := in.priorities()
+	return in.sampled(fit, w, rand.New(rand.NewPCG(seed, 0))), bound - shave*bound
+}
+
+// sampled is the best of the sampled categories, or fit where no market clears.
+func (in *instance) sampled(fit *assignment, w *work, rng *rand.Rand) (best *assignment) {
 	best = fit
+	priority := in.priorities()
 	for range paperSamples * len(in.jobs) {
-		c := in.byPriority(priority, rng)
+		c := in.byPriority(priority, rng, w)
 		a := in.market(c, in.speeds(c), false, w)
 		if a != nil && a.total() < best.total() {
 			best = a
@@ -23,7 +27,7 @@ func (in *instance) paper(fit *allotment, w *work, seed uint64) (best *allotment
 			break
 		}
 	}
-	return best, bound - shave*bound
+	return best
 }
 
 // priorities are weighted run times in an equal share.

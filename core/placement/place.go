@@ -46,7 +46,7 @@ func checkPolicy(policy string) error {
 }
 
 // solve returns a slot for every job and a lower bound of the mean. fit is nil in the queue model.
-func (in *instance) solve(policy string, fit *allotment, w *work) (schedule []slot, bound float64, err error) {
+func (in *instance) solve(policy string, fit *assignment, w *work) (schedule []slot, bound float64, err error) {
 	if err := checkPolicy(policy); err != nil {
 		return nil, 0, err
 	}
@@ -56,13 +56,13 @@ func (in *instance) solve(policy string, fit *allotment, w *work) (schedule []sl
 		case "paper":
 			schedule, bound = in.paperQueue(w, seed)
 		case "exact":
-			schedule, bound, err = in.exactQueue(w)
+			schedule, bound, err = in.exactQueue(w, seed)
 		default:
 			schedule, bound = in.queue(w, seed)
 		}
 		return schedule, bound, err
 	}
-	var a *allotment
+	var a *assignment
 	switch policy {
 	case "paper":
 		a, bound = in.paper(fit, w, seed)

@@ -12,12 +12,12 @@ const (
 	mostOptions = 3000
 )
 
-// prices are market-clearing prices, one per kind, of an infinitely divisible market: at them every job demands what is
+// clearingPrices are market-clearing prices, one per kind, of an infinitely divisible market: at them every job demands what is
 // best for it and no kind is demanded more than there is, about.
 //
-// For any prices p >= 0, every allotment costs at least L(p) = Σ min over n of (cost(n) + p·n) - p·cap, since it leaves
+// For any prices p >= 0, every assignment costs at least L(p) = Σ min over n of (cost(n) + p·n) - p·cap, since it leaves
 // p·(cap - n) >= 0. So L(p) is a lower bound of the static optimum, whatever the prices.
-type prices struct {
+type clearingPrices struct {
 	of    []float64 // by kind, in weighted seconds a device
 	bound float64   // the best L found, of the weighted sum
 	// demand is what each job demands at the prices, by kind, in fractions of devices where those were allowed.
@@ -26,10 +26,10 @@ type prices struct {
 
 // clear finds clearing prices: they rise where demand is above the supply and fall where it is below, less and less; the
 // average of the second half counts.
-func (in *instance) clear(w *work) *prices {
-	free := newAllotment(in).free
+func (in *instance) clear(w *work) *clearingPrices {
+	free := newAssignment(in).free
 	d := newDemand(in, free)
-	p := &prices{of: d.start(), bound: math.Inf(-1), demand: d.demand}
+	p := &clearingPrices{of: d.start(), bound: math.Inf(-1), demand: d.demand}
 	mean := make([]float64, len(p.of))
 	halves := 0.0
 	for round := range priceRounds {

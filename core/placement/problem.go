@@ -118,14 +118,16 @@ func (p *Problem) check() error {
 	return nil
 }
 
-// Numbers beyond these are mistakes, and sums of them would not stay exact.
+// Numbers beyond these are mistakes, and sums of them would not stay exact or finite.
 const (
 	maxDevices = 10_000_000
-	maxSamples = 1e18
+	maxSamples = 1e18 // also of seconds, and of bytes
+	maxWeight  = 1e9
+	mostRun    = 1e30 // seconds on one device; a job cannot run where it would take longer
 )
 
 func (j *Job) check() error {
-	finite := func(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }
+	usual := func(x float64) bool { return x >= 0 && x <= maxSamples }
 	switch {
 	case j.ID == "":
 		return errors.New("id: missing; give each job a name")
@@ -137,14 +139,14 @@ func (j *Job) check() error {
 		return fmt.Errorf("workers.min: %d is below 1", j.MinWorkers)
 	case j.MaxWorkers < j.MinWorkers:
 		return fmt.Errorf("workers.max: %d is below min %d; give max >= min", j.MaxWorkers, j.MinWorkers)
-	case !finite(j.AllreduceBytes):
-		return fmt.Errorf("allreduce_bytes: %v is not a finite number >= 0", j.AllreduceBytes)
-	case !(j.Weight > 0 && !math.IsInf(j.Weight, 1)):
-		return fmt.Errorf("weight: %v is not a finite number > 0", j.Weight)
-	case !finite(j.RestartSeconds):
-		return fmt.Errorf("restart_seconds: %v is not a finite number >= 0", j.RestartSeconds)
-	case !finite(j.WaitedSeconds):
-		return fmt.Errorf("waited_seconds: %v is not a finite number >= 0", j.WaitedSeconds)
+	case !usual(j.AllreduceBytes):
+		return fmt.Errorf("allreduce_bytes: %v is not a number >= 0 and <= %g", j.AllreduceBytes, maxSamples)
+	case !(j.Weight >= 1/maxWeight && j.Weight <= maxWeight):
+		return fmt.Errorf("weight: %v is not in %g ... %g", j.Weight, 1/maxWeight, maxWeight)
+	case !usual(j.RestartSeconds):
+		return fmt.Errorf("restart_seconds: %v is not a number >= 0 and <= %g", j.RestartSeconds, maxSamples)
+	case !usual(j.WaitedSeconds):
+		return fmt.Errorf("waited_seconds: %v is not a number >= 0 and <= %g", j.WaitedSeconds, maxSamples)
 	case j.Fixed && len(j.Current) == 0:
 		return errors.New("current: missing; a fixed job needs it")
 	}
@@ -154,7 +156,7 @@ func (j *Job) check() error {
 	}
 	slices.Sort(types)
 	for _, t := range types {
-		if rate := j.SamplesPerSecond[t]; !finite(rate) || rate > maxSamples {
+		if rate := j.SamplesPerSecond[t]; !usual(rate) {
 			return fmt.Errorf("samples_per_second.%s: %v is not a number >= 0 and <= %g", t, rate, maxSamples)
 		}
 	}

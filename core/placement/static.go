@@ -17,10 +17,10 @@ const (
 	pairsPerJob = 12    // of jobs, whose devices are split anew
 )
 
-// static searches the best allotment from one that fits, and returns it with a lower bound of the weighted sum.
+// static searches the best assignment from one that fits, and returns it with a lower bound of the weighted sum.
 //
 // It is exact where that is quick.
-func (in *instance) static(fit *allotment, w *work, seed uint64) (best *allotment, bound float64) {
+func (in *instance) static(fit *assignment, w *work, seed uint64) (best *assignment, bound float64) {
 	if in.exactWork() <= quickExact {
 		if a := in.exact(w); a != nil {
 			return a, a.total()
@@ -32,7 +32,7 @@ func (in *instance) static(fit *allotment, w *work, seed uint64) (best *allotmen
 // approximate is static without the exact programme: clearing prices give the bound and say where to sample categories; the
 // market, on valuations linearised at each job's present rate, settles each; cycles and splits improve it, as they do a
 // greedy start and one in which who runs stays; random changes follow, kept where they lead to better.
-func (in *instance) approximate(fit *allotment, w *work, seed uint64) (best *allotment, bound float64) {
+func (in *instance) approximate(fit *assignment, w *work, seed uint64) (best *assignment, bound float64) {
 	p := in.clear(w)
 	bound = p.bound - shave*math.Abs(p.bound)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -53,13 +53,13 @@ func (in *instance) approximate(fit *allotment, w *work, seed uint64) (best *all
 	return s.best, bound
 }
 
-// search keeps the best allotment found.
+// search keeps the best assignment found.
 type search struct {
 	in    *instance
 	w     *work
 	rng   *rand.Rand
 	bound float64
-	best  *allotment
+	best  *assignment
 	total float64
 }
 
@@ -77,8 +77,8 @@ func (s *search) samples() int {
 	return max(1, min(categories, 20_000/(devices+1)))
 }
 
-// offer improves an allotment and keeps it if it is the best.
-func (s *search) offer(a *allotment) {
+// offer improves an assignment and keeps it if it is the best.
+func (s *search) offer(a *assignment) {
 	if m := newImprover(a); m != nil {
 		m.run(s.w)
 		s.split(m, s.pairs())
@@ -149,7 +149,7 @@ func (s *search) kick() {
 }
 
 // restore takes back what was changed.
-func (m *improver) restore(to *allotment) {
+func (m *improver) restore(to *assignment) {
 	touched := m.touched
 	m.touched = nil
 	copy(m.free, to.free)
@@ -229,7 +229,7 @@ func (s *search) holder(m *improver, i, kind int) int {
 
 // settle decides which devices the jobs of a category get: the market on valuations linearised at the rates that the jobs
 // have, first those of their demand, then those of the market before. It is nil where the market does not clear.
-func (in *instance) settle(c category, p *prices, w *work) (a *allotment) {
+func (in *instance) settle(c category, p *clearingPrices, w *work) (a *assignment) {
 	counts := make([][]float64, len(p.demand))
 	for i, d := range p.demand {
 		counts[i] = slices.Clone(d)

@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// allotment is how many devices of each kind every job has: a solution of the static model.
-type allotment struct {
+// assignment is how many devices of each kind every job has: a solution of the static model.
+type assignment struct {
 	in     *instance
 	counts [][]int // by job, then by kind
 	free   []int   // by kind: devices that no job has
 	cost   []float64
 }
 
-// newAllotment gives nobody anything but the fixed jobs what they have.
-func newAllotment(in *instance) *allotment {
-	a := &allotment{in: in, counts: make([][]int, len(in.jobs)), free: in.capacity(), cost: make([]float64, len(in.jobs))}
+// newAssignment gives nobody anything but the fixed jobs what they have.
+func newAssignment(in *instance) *assignment {
+	a := &assignment{in: in, counts: make([][]int, len(in.jobs)), free: in.capacity(), cost: make([]float64, len(in.jobs))}
 	for i := range in.jobs {
 		a.counts[i] = make([]int, len(in.kinds))
 		if j := &in.jobs[i]; j.fixed {
@@ -35,7 +35,7 @@ func (in *instance) capacity() []int {
 }
 
 // give sets what a job has. The caller sees to it that there is enough.
-func (a *allotment) give(i int, counts []int) {
+func (a *assignment) give(i int, counts []int) {
 	for k, c := range counts {
 		a.free[k] += a.counts[i][k] - c
 	}
@@ -44,7 +44,7 @@ func (a *allotment) give(i int, counts []int) {
 }
 
 // reckon brings a job's cost up to date.
-func (a *allotment) reckon(i int) {
+func (a *assignment) reckon(i int) {
 	a.cost[i] = a.in.jobs[i].cost(a.counts[i])
 }
 
@@ -63,7 +63,7 @@ func (j *job) cost(counts []int) float64 {
 }
 
 // total is the weighted sum of completion times.
-func (a *allotment) total() float64 {
+func (a *assignment) total() float64 {
 	t := 0.0
 	for _, c := range a.cost {
 		t += c
@@ -71,8 +71,8 @@ func (a *allotment) total() float64 {
 	return t
 }
 
-func (a *allotment) clone() *allotment {
-	b := &allotment{in: a.in, counts: make([][]int, len(a.counts)), free: slices.Clone(a.free), cost: slices.Clone(a.cost)}
+func (a *assignment) clone() *assignment {
+	b := &assignment{in: a.in, counts: make([][]int, len(a.counts)), free: slices.Clone(a.free), cost: slices.Clone(a.cost)}
 	for i, c := range a.counts {
 		b.counts[i] = slices.Clone(c)
 	}
