@@ -21,10 +21,11 @@ test: build .venv/.ready build/slurm/.ready ## run all tests
 	cd torchrun && ../.venv/bin/python -m pytest
 
 .PHONY: lint
-lint: .venv/.ready ## check format, types and that generated code is current
+lint: .venv/.ready build/slurm/.ready ## check format, types and that generated code is current
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "not gofmt-ed: $$bad" >&2; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
+	build/slurm/usr/bin/shellcheck slurm/scripts/prolog slurm/scripts/epilog slurm/scripts/task-prolog tools/need tools/slurm
 	.venv/bin/python -m ruff format --check .
 	.venv/bin/python -m ruff check .
 	cd torchrun && ../.venv/bin/python -m mypy
@@ -34,6 +35,15 @@ lint: .venv/.ready ## check format, types and that generated code is current
 .PHONY: build
 build: ## build/evenstep, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o build/ ./cmd/evenstep
+
+.PHONY: install-slurm
+install-slurm: build ## put the Slurm scripts, the service and the binary into PREFIX=; docs/slurm.md says what then
+	@test -n "$(PREFIX)" || { echo "PREFIX: missing; give a folder that all nodes have, as in PREFIX=/etc/slurm/evenstep" >&2; exit 2; }
+	install -d -m 755 $(PREFIX)
+	install -m 755 build/evenstep slurm/scripts/prolog slurm/scripts/epilog slurm/scripts/task-prolog $(PREFIX)
+	install -m 644 slurm/scripts/job_submit.lua slurm/scripts/evenstep-slurm.service $(PREFIX)
+	test -e $(PREFIX)/profiles.json || install -m 644 slurm/scripts/profiles.json $(PREFIX)
+	sed -i 's|/usr/local/bin/|$(abspath $(PREFIX))/|g' $(addprefix $(PREFIX)/,prolog epilog task-prolog evenstep-slurm.service)
 
 .PHONY: wheel
 wheel: build .venv/.ready ## build the Python package with the binary inside, into dist/

@@ -173,6 +173,7 @@ var twoEach = []slurmtest.Node{
 // Six jobs whose length is work / speed of the type of their node: planned together they complete sooner on average than
 // under Slurm's own placement.
 func TestSixJobsCompleteSoonerTogether(t *testing.T) {
+	t.Parallel()
 	c := slurmtest.Start(t, slurmtest.Options{Nodes: twoEach, JobSubmit: jobSubmit(t, 120)})
 	works := []float64{5, 5, 5, 5, 20, 20}
 	submit := func(args ...string) (jobs []string) {
@@ -233,6 +234,7 @@ const showEnv = "echo batch $EVENSTEP_BATCH_SIZES/$EVENSTEP_BATCH_SIZE\n" +
 	"srun -l sh -c 'echo $SLURMD_NODENAME $EVENSTEP_JOB $EVENSTEP_WORKLOAD $EVENSTEP_GLOBAL_BATCH $EVENSTEP_BATCH_SIZES $EVENSTEP_BATCH_SIZE'"
 
 func TestWhatUsersCanAskFor(t *testing.T) {
+	t.Parallel()
 	config, folder := scripts(t)
 	c := slurmtest.Start(t, slurmtest.Options{Config: config, Nodes: []slurmtest.Node{
 		{Name: "m1", Type: "fast", Devices: 1, Features: "ib,big"}, {Name: "m2", Type: "fast", Devices: 1, Features: "ib"},
@@ -338,6 +340,7 @@ func TestWhatUsersCanAskFor(t *testing.T) {
 
 // With nobody there, jobs start by themselves; and an administrator may let them go before.
 func TestWithoutAControllerJobsStart(t *testing.T) {
+	t.Parallel()
 	c := slurmtest.Start(t, slurmtest.Options{JobSubmit: jobSubmit(t, 5)})
 	job := c.Submit("true", words(1), "--gres=gpu:1")
 	if got := c.Field(job, "Reason"); got != "BeginTime" && got != "None" {

@@ -45,6 +45,7 @@ func comments() []string {
 
 // Whatever is broken, hangs, is killed or restarted: no node is drained, and each job ends well, once.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	config, folder := scripts(t)
 	c := slurmtest.Start(t, slurmtest.Options{Config: config, JobSubmit: jobSubmit(t, 20), Nodes: twoEach})
 	if err := os.Remove(filepath.Join(folder, "evenstep")); err != nil {

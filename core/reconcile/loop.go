@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -51,19 +52,23 @@ func (l *Loop) Round(ctx context.Context) error {
 		l.Log.Info("the scheduler answers again")
 	}
 	l.forget(s)
+	updates := l.Updates(s)
 	for _, j := range s.Jobs {
-		if j.Unsteerable != "" && l.news(j.ID, j.Unsteerable) {
+		// What is about to be released is said then, and not again.
+		releases := slices.ContainsFunc(updates, func(u Update) bool { return u.Job == j.ID })
+		if j.Unsteerable != "" && !releases && l.said[j.ID] == "" {
+			l.said[j.ID] = j.Unsteerable
 			l.Log.Info("not steered", "job", j.ID, "why", j.Unsteerable)
 		}
 	}
-	for _, u := range l.Updates(s) {
+	for _, u := range updates {
 		if err := l.Scheduler.Apply(ctx, u); err != nil {
 			if ctx.Err() == nil && l.news(u.Job, err.Error()) {
 				l.Log.Error("update refused", "job", u.Job, "update", string(u.Kind), "error", err)
 			}
 			continue
 		}
-		if u.Kind != Hold || l.news(u.Job, u.Why) {
+		if news := l.news(u.Job, u.Why); news || u.Kind != Hold {
 			l.Log.Info(string(u.Kind), "job", u.Job, "why", u.Why, "batch_sizes", u.BatchSizes)
 		}
 	}
@@ -81,9 +86,7 @@ func (l *Loop) Updates(s *Snapshot) []Update {
 
 // news says whether this is not what was said last of the subject.
 func (l *Loop) news(subject, what string) bool {
-	if l.said == nil {
-		l.said = map[string]string{}
-	}
+	l.remember()
 	if l.said[subject] == what {
 		return false
 	}
@@ -91,8 +94,15 @@ func (l *Loop) news(subject, what string) bool {
 	return true
 }
 
+func (l *Loop) remember() {
+	if l.said == nil {
+		l.said = map[string]string{}
+	}
+}
+
 // forget drops what was said of jobs that are gone.
 func (l *Loop) forget(s *Snapshot) {
+	l.remember()
 	here := map[string]bool{}
 	for _, j := range s.Jobs {
 		here[j.ID] = true
