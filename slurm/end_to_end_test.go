@@ -240,6 +240,9 @@ func TestWhatUsersCanAskFor(t *testing.T) {
 		{Name: "m1", Type: "fast", Devices: 1, Features: "ib,big"}, {Name: "m2", Type: "fast", Devices: 1, Features: "ib"},
 		{Name: "m3", Type: "slow", Devices: 1, Features: "ib,big"}, {Name: "m4", Type: "slow", Devices: 1},
 	}})
+	if out, err := c.Try(evenstep(t), "slurm", "check"); err != nil || out != "" {
+		t.Errorf("check: %v, %s", err, out)
+	}
 	controller(t, c)
 	file := func(text string) string {
 		f := filepath.Join(c.Folder, "job.sh")
@@ -343,6 +346,10 @@ func TestWithoutAControllerJobsStart(t *testing.T) {
 	t.Parallel()
 	c := slurmtest.Start(t, slurmtest.Options{JobSubmit: jobSubmit(t, 5)})
 	job := c.Submit("true", words(1), "--gres=gpu:1")
+	out, err := c.Try(evenstep(t), "slurm", "check")
+	if err == nil || strings.Count(out, "\n") != 3 || !strings.Contains(out, "TaskProlog= is not set in slurm.conf: tasks are not told") {
+		t.Errorf("check: %v, %s", err, out)
+	}
 	if got := c.Field(job, "Reason"); got != "BeginTime" && got != "None" {
 		t.Errorf("it waits for %s", got)
 	}
