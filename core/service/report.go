@@ -46,6 +46,7 @@ func checkWorker(i int, w *evenstepv1.WorkerReport) error {
 		{"samples", w.GetSamples()},
 		{"cpu_available", w.GetCpuAvailable()},
 		{"sm_clock_mhz", w.GetSmClockMhz()},
+		{"wait_seconds", w.GetWaitSeconds()},
 	} {
 		// Written so that NaN fails it too.
 		if !(quantity.value >= 0 && quantity.value <= math.MaxFloat64) {
