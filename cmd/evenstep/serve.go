@@ -30,6 +30,7 @@ type serveFlags struct {
 	listen                 []string
 	tlsCert, tlsKey, tlsCA string
 	insecure, private      bool
+	profiles               string
 }
 
 func newServeCommand() *cobra.Command {
@@ -42,7 +43,9 @@ func newServeCommand() *cobra.Command {
 It prints "listening ADDRESS" for each address when it is ready. A unix socket lets in its own user only; TCP asks for
 mutual TLS, in which every client shows a certificate that --tls-ca signed. A client sees and steers only the jobs
 that were opened with the same subject in the certificate. SIGTERM and SIGINT end it once its clients are told;
-a second one ends it at once.`,
+a second one ends it at once.
+
+What jobs show of devices is kept in the file of profiles, see evenstep profiles; it is held while the core serves.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilTold(f.private)
@@ -56,6 +59,8 @@ a second one ends it at once.`,
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "PEM `FILE` with the certificate of this server, for tcp")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "PEM `FILE` with its key")
 	flags.StringVar(&f.tlsCA, "tls-ca", "", "PEM `FILE` with the authorities that sign clients' certificates")
+	flags.StringVar(&f.profiles, "profiles", "",
+		"`FILE` of what is learned of devices (default EVENSTEP_PROFILES, else evenstep/profiles.db in the state folder)")
 	flags.BoolVar(&f.insecure, "insecure", false, "let anybody who reaches a tcp address in, without TLS")
 	flags.BoolVar(&f.private, "private", false,
 		"belong to the process at the other end of stdin: end with it, and remove the folder of the socket")
@@ -115,7 +120,14 @@ func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 		defer removeFolders(addresses)
 	}
 	log := hclog.New(&hclog.LoggerOptions{Name: "evenstep", Output: os.Stderr})
+	keeper, err := f.keepProfiles(log)
+	if err != nil {
+		return err
+	}
 	balancer := service.NewBalancer(version, jobPolicies(), log)
+	learning, told := context.WithCancel(ctx)
+	defer learn(learning, balancer, keeper, log)()
+	defer told()
 	servers := map[string]*service.Server{
 		"unix": service.NewServer(balancer, insecure.NewCredentials(), log),
 		"tcp":  service.NewServer(balancer, tcp, log),

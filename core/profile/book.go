@@ -122,7 +122,16 @@ type Entry struct {
 	Profile
 }
 
-// Load takes the place of all profiles but for what is pending, which is added.
+// Read takes what the file holds in the place of all profiles but for those that are in no file yet, which are added.
+func (b *Book) Read(f *File) error {
+	all, err := f.Profiles()
+	if err == nil {
+		b.load(all)
+	}
+	return err
+}
+
+// load takes profiles in the place of all but what is pending, which is added.
 func (b *Book) load(profiles map[Key]Profile) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -49,6 +49,8 @@ func OpenFile(path string, readOnly bool, wait time.Duration) (f *File, err erro
 		if err := makeFile(path); err != nil {
 			return nil, err
 		}
+	} else if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+		return nil, fs.ErrNotExist // about to be made, or made by others
 	}
 	f = &File{path: path}
 	err = f.guard(func() error {
@@ -61,10 +63,41 @@ func OpenFile(path string, readOnly bool, wait time.Duration) (f *File, err erro
 	case err != nil:
 		return nil, f.describe(err)
 	}
-	if err := f.view(func(*bbolt.Bucket) error { return nil }); err != nil {
+	if err := f.prepare(readOnly); err != nil {
 		return nil, errors.Join(err, f.db.Close())
 	}
 	return f, nil
+}
+
+// prepare checks that the file is one of ours; one without anything in it becomes one.
+func (f *File) prepare(readOnly bool) error {
+	empty := false
+	err := f.view(func(*bbolt.Bucket) error { return nil })
+	if err == nil || readOnly {
+		return err
+	}
+	if f.guard(func() error {
+		return f.db.View(func(tx *bbolt.Tx) error {
+			name, _ := tx.Cursor().First()
+			empty = name == nil
+			return nil
+		})
+	}) == nil && empty {
+		return f.describe(f.guard(func() error { return f.db.Update(begin) }))
+	}
+	return err
+}
+
+// begin makes the buckets of an empty file.
+func begin(tx *bbolt.Tx) error {
+	meta, err := tx.CreateBucket(metaBucket)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.CreateBucket(profilesBucket); err != nil {
+		return err
+	}
+	return meta.Put(versionKey, []byte(strconv.Itoa(Version)))
 }
 
 // makeFile makes an empty file, if there is none. It is made aside and linked into its place, so that whenever the process
@@ -87,16 +120,7 @@ func makeFile(path string) error {
 	if err != nil {
 		return err
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		meta, err := tx.CreateBucket(metaBucket)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.CreateBucket(profilesBucket); err != nil {
-			return err
-		}
-		return meta.Put(versionKey, []byte(strconv.Itoa(Version)))
-	})
+	err = db.Update(begin)
 	if err := errors.Join(err, db.Close()); err != nil {
 		return err
 	}

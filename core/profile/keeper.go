@@ -27,11 +27,9 @@ func Hold(path string, now func() time.Time) (*Keeper, error) {
 		return nil, err
 	}
 	k := &Keeper{Book: NewBook(now), path: path, held: f}
-	all, err := f.Profiles()
-	if err != nil {
+	if err := k.Read(f); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	k.load(all)
 	return k, nil
 }
 
@@ -47,11 +45,7 @@ func Share(path string, now func() time.Time) (*Keeper, error) {
 		return k, err
 	}
 	defer f.Close()
-	all, err := f.Profiles()
-	if err == nil {
-		k.load(all)
-	}
-	return k, err
+	return k, k.Read(f)
 }
 
 // Flush puts into the file what was recorded since the last one, and reads what others put there. It waits for the file
@@ -78,7 +72,7 @@ func (k *Keeper) merge(later map[Key]Profile) (all map[Key]Profile, err error) {
 		if f, err = OpenFile(k.path, false, lockWait); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, f.Close()) }()
+		defer f.Close()
 	}
 	return f.Merge(later)
 }

@@ -45,10 +45,10 @@ func (e Entry) Record() Record {
 
 // Entry is what the record says. The error names the field that is wrong.
 func (r Record) Entry() (Entry, error) {
-	for name, x := range map[string]float64{"fixed_seconds": r.Curve.FixedSeconds,
-		"seconds_per_sample": r.Curve.SecondsPerSample} {
-		if !(x >= 0) || math.IsInf(x, 1) {
-			return Entry{}, fmt.Errorf("curve.%s: %v is not a finite number >= 0", name, x)
+	for _, x := range []float64{r.Curve.FixedSeconds, r.Curve.SecondsPerSample} {
+		// Written so that NaN fails it too.
+		if !(x >= 0 && x <= math.MaxFloat64) {
+			return Entry{}, fmt.Errorf("curve: %v is not a finite number >= 0", x)
 		}
 	}
 	seconds := r.Curve.FixedSeconds + r.Curve.SecondsPerSample*r.BatchSize

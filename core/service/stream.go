@@ -10,8 +10,8 @@ type stream struct {
 	slot    int                    // its rank, or 0 when it reports for all; set when it joins
 	start   *evenstepv1.Allocation // in force when it joined
 	answers chan *evenstepv1.BalanceResponse
-	out     chan struct{}          // closed when the job put the stream out
-	err     error                  // why; to be read once out is closed
+	out     chan struct{} // closed when the job put the stream out
+	err     error         // why; to be read once out is closed
 }
 
 func newStream() *stream {

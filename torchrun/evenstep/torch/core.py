@@ -41,6 +41,7 @@ class Core:
         self._reports: queue.Queue[wire.BalanceRequest | None] = queue.Queue(_UNANSWERED)
         self._closed = threading.Event()
         self._call: grpc.Call | None = None
+        self._opened = threading.Event()  # the core has said what the job starts from
         self._troubled = False  # the loss of the core has been told
         self._doubted = False  # a malformed allocation has been told
         self._thread = threading.Thread(target=self._run, name="evenstep-core", daemon=True)
@@ -58,12 +59,19 @@ class Core:
                     samples=row.samples,
                     cpu_available=row.cpu or None,
                     memory_available_bytes=row.memory or None,
+                    device_memory_used_bytes=row.used or None,
+                    wait_seconds=row.wait or None,
                 )
                 for rank, row in enumerate(rows)
             ],
         )
         with contextlib.suppress(queue.Full):
             self._reports.put_nowait(wire.BalanceRequest(report=report))
+
+    def start(self, seconds: float) -> tuple[int, ...] | None:
+        """Wait for the sizes that the core starts the job with, so long; None where it leaves them as they are."""
+        self._opened.wait(seconds)
+        return self.newest()
 
     def newest(self) -> tuple[int, ...] | None:
         """Take the newest allocation that was not taken yet."""
@@ -109,6 +117,7 @@ class Core:
         opening = wire.Open()
         opening.CopyFrom(self._opening)
         opening.batch_sizes[:] = self._sizes()
+        opening.choose_start = opening.choose_start and not self._opened.is_set()
 
         def requests() -> Iterator[wire.BalanceRequest]:
             yield wire.BalanceRequest(open=opening)
@@ -140,8 +149,14 @@ class Core:
             if self._troubled:
                 self._troubled = False
                 _log.warning("evenstep: the core is back")
+            if not self._opened.is_set():
+                if self._opening.choose_start and response.opened.HasField("allocation"):
+                    self._take(response.opened.allocation)
+                self._opened.set()
             return
-        allocation = response.allocation
+        self._take(response.allocation)
+
+    def _take(self, allocation: wire.Allocation) -> None:
         fault = self._fault(allocation)
         if fault is None:
             with self._lock:

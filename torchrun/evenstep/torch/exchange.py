@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 # The row: the first fields are every rank's own, the rest is rank 0's part of the newest allocation.
-_DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _PART = range(6)
+_DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _WAIT, _USED, _PART = range(8)
 # An allocation travels in parts of this many sizes, so that a row stays small with a thousand ranks.
 PART_SIZES = 64
 
@@ -26,6 +26,8 @@ class Row:
     seconds: float  # compute time of so many
     cpu: float = 0.0  # cores available to it
     memory: int = 0  # bytes of host memory available to it
+    wait: float = 0.0  # seconds from its last gradient to the release of the barrier, a mean
+    used: int = 0  # bytes of device memory that it uses at most
 
 
 class Exchange:
@@ -35,7 +37,8 @@ class Exchange:
         """Issue it. `part` says which part of an allocation `sizes` is, from 1; 0 is none. Rank 0's alone is read."""
         mine = torch.zeros(_PART + 1 + PART_SIZES, dtype=torch.float64)
         mine[_DEPTH], mine[_SAMPLES], mine[_SECONDS] = row.depth, row.samples, row.seconds
-        mine[_CPU], mine[_MEMORY], mine[_PART] = row.cpu, row.memory, part
+        mine[_CPU], mine[_MEMORY], mine[_WAIT], mine[_USED] = row.cpu, row.memory, row.wait, row.used
+        mine[_PART] = part
         mine[_PART + 1 : _PART + 1 + len(sizes)] = torch.tensor(sizes, dtype=torch.float64)
         self._rows = [torch.empty_like(mine) for _ in range(group.size())]
         self._work = dist.all_gather(self._rows, mine, group=group, async_op=True)
@@ -48,7 +51,10 @@ class Exchange:
         """Wait for the rows of all ranks. Raises RuntimeError where a rank is gone."""
         self._work.wait()
         fields = [row[:_PART].tolist() for row in self._rows]
-        return [Row(int(f[_DEPTH]), f[_SAMPLES], f[_SECONDS], f[_CPU], int(f[_MEMORY])) for f in fields]
+        return [
+            Row(int(f[_DEPTH]), f[_SAMPLES], f[_SECONDS], f[_CPU], int(f[_MEMORY]), f[_WAIT], int(f[_USED]))
+            for f in fields
+        ]
 
     def part(self) -> tuple[int, list[int]]:
         """Give rank 0's part of an allocation as (part, sizes), padded to PART_SIZES; part 0 is none."""
