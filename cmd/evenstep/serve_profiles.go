@@ -12,8 +12,12 @@ import (
 	"github.com/evenstep/evenstep/core/service"
 )
 
-// profilesEvery is what of the profiles a core may lose that is killed.
-const profilesEvery = time.Minute
+const (
+	// profilesEvery is what of the profiles a core may lose that is killed.
+	profilesEvery = time.Minute
+	// heldWait bounds the wait for a file that was not asked for.
+	heldWait = 100 * time.Millisecond
+)
 
 // keepProfiles opens the profiles of a core. A shared core holds the file; a private one, and one whose file was not asked
 // for and is held by another, share it. Only a file that was asked for can fail: without one, what is learned is kept in
@@ -26,10 +30,16 @@ func (f *serveFlags) keepProfiles(log hclog.Logger) (*profile.Keeper, error) {
 	}
 	var held *profile.HeldError
 	if !f.private {
-		k, err := profile.Hold(path, time.Now)
+		wait := heldWait
+		if asked {
+			wait = profilesWait
+		}
+		k, err := profile.Hold(path, wait, time.Now)
 		switch {
 		case err == nil:
-			log.Info("profiles", "file", path, "read", len(k.Profiles()))
+			if all := k.Profiles(); len(all) > 0 {
+				log.Info("profiles are back", "file", path, "profiles", len(all), "last_seen", lastSeen(all))
+			}
 			return k, nil
 		case asked && errors.As(err, &held):
 			return nil, unreachable(fmt.Errorf("--profiles: %w", err))
@@ -44,6 +54,15 @@ func (f *serveFlags) keepProfiles(log hclog.Logger) (*profile.Keeper, error) {
 		return nil, nil
 	}
 	return k, nil
+}
+
+func lastSeen(all []profile.Entry) (last time.Time) {
+	for _, e := range all {
+		if e.LastSeen.After(last) {
+			last = e.LastSeen
+		}
+	}
+	return last
 }
 
 // learn gives the balancer the profiles and records into them each minute, until ctx ends; done records the rest.

@@ -20,9 +20,10 @@ type Keeper struct {
 	held *File      // nil where the file is shared
 }
 
-// Hold opens the file for as long as the keeper lives. The error is a *HeldError where another process holds it.
-func Hold(path string, now func() time.Time) (*Keeper, error) {
-	f, err := OpenFile(path, false, lockWait)
+// Hold opens the file for as long as the keeper lives, waiting so long for others to let go of it. The error is a
+// *HeldError where another process holds it.
+func Hold(path string, wait time.Duration, now func() time.Time) (*Keeper, error) {
+	f, err := OpenFile(path, false, wait)
 	if err != nil {
 		return nil, err
 	}

@@ -105,7 +105,7 @@ func (l *learner) communicateSeconds() float64 {
 
 // memoryPerSample is 0 where the sizes seen do not tell.
 func (w *shown) memoryPerSample() float64 {
-	if w.large.samples < apart*w.small.samples {
+	if w.small.bytes == 0 || w.large.samples < apart*w.small.samples {
 		return 0
 	}
 	return max(0, (w.large.bytes-w.small.bytes)/(w.large.samples-w.small.samples))

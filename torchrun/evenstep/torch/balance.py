@@ -182,7 +182,7 @@ class _Loop:
         _queue_callback(self.stopwatch.released)  # behind DDP's
 
     def _meet(self) -> None:
-        """Meet the other ranks, best before a batch is drawn; all of them get here, since each has wrapped the model."""
+        """Meet the other ranks, best before the first draw; all of them get here, since each has wrapped the model."""
         _ = self.sampler.schedule  # with which its world is known
         if self.sampler.world == dist.get_world_size() > 1:
             self._peers = _Peers(self)
