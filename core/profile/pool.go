@@ -24,7 +24,7 @@ func pool(profiles []Profile) Profile {
 		sigma += w * w * c.Sigma * c.Sigma
 		shareVar += w * c.ShareSigma * c.ShareSigma
 		spread += w * p.Spread * p.Spread
-		out.Curve.Share += w * c.Share
+		out.Curve.Share += w * min(c.Share, mostShare)
 		out.CommunicateSeconds = max(out.CommunicateSeconds, p.CommunicateSeconds)
 		out.MemoryPerSample = max(out.MemoryPerSample, p.MemoryPerSample)
 		out.LargestBatch = max(out.LargestBatch, p.LargestBatch)
@@ -34,8 +34,8 @@ func pool(profiles []Profile) Profile {
 	for i := range levels {
 		spread += weights[i] / total * (levels[i] - level) * (levels[i] - level)
 	}
-	out.Curve.Samples, out.Curve.Seconds = samples, math.Exp(level)
-	out.Curve.Sigma, out.Curve.ShareSigma = math.Sqrt(sigma), math.Sqrt(shareVar)
+	out.Curve.Samples, out.Curve.Seconds = samples, min(max(math.Exp(level), 1e-9), 1e9)
+	out.Curve.Sigma, out.Curve.ShareSigma = min(math.Sqrt(sigma), mostSigma), math.Sqrt(shareVar)
 	out.Spread = min(math.Sqrt(spread), mostSigma)
 	return out
 }

@@ -106,8 +106,9 @@ func (p *Profile) Check() error {
 		{"largest_batch_size", p.LargestBatch, 0, 1e12},
 		{"steps", float64(p.Steps), 1, mostSteps},
 	} {
-		// Written so that NaN fails it too.
-		if !(f.value >= f.least && f.value <= f.most) {
+		// Written so that NaN fails it too. A number that was written and read again may be off by a rounding.
+		const rounding = 1e-9
+		if !(f.value >= f.least*(1-rounding) && f.value <= f.most*(1+rounding)) {
 			return fmt.Errorf("%s: %v is not between %v and %v", f.name, f.value, f.least, f.most)
 		}
 	}
@@ -140,7 +141,7 @@ func (p Profile) merge(later Profile) Profile {
 			Samples:    later.Curve.Samples,
 			Seconds:    min(max(before.Seconds*math.Exp(w*off), 1e-9), 1e9),
 			Share:      min(before.Share+u*(later.Curve.Share-before.Share), mostShare),
-			Sigma:      math.Hypot((1-w)*before.Sigma, w*later.Curve.Sigma),
+			Sigma:      min(math.Hypot((1-w)*before.Sigma, w*later.Curve.Sigma), mostSigma),
 			ShareSigma: max(math.Sqrt(sure*unsure/max(sure+unsure, 1e-12)), leastShareSigma),
 		},
 		Spread:             min(math.Sqrt((1-w)*p.Spread*p.Spread+w*(later.Spread*later.Spread+(1-w)*off*off)), mostSigma),
