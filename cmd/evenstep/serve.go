@@ -31,7 +31,7 @@ type serveFlags struct {
 	listen                 []string
 	tlsCert, tlsKey, tlsCA string
 	insecure, private      bool
-	plugins                string
+	plugins, profiles      string
 }
 
 func newServeCommand() *cobra.Command {
@@ -46,7 +46,8 @@ mutual TLS, in which every client shows a certificate that --tls-ca signed. A cl
 that were opened with the same subject in the certificate.
 
 Plugins of kind policy in the plugin folder are policies that a job, or who wants jobs placed, may ask for by their
-name, as for the built-in ones: see evenstep plugins.
+name, as for the built-in ones: see evenstep plugins. What jobs show of devices is kept in the file of profiles, see
+evenstep profiles; it is held while the core serves.
 
 SIGTERM and SIGINT end it once its clients are told; a second one ends it at once.`,
 		Args: arguments(cobra.NoArgs),
@@ -62,6 +63,8 @@ SIGTERM and SIGINT end it once its clients are told; a second one ends it at onc
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "PEM `FILE` with the certificate of this server, for tcp")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "PEM `FILE` with its key")
 	flags.StringVar(&f.tlsCA, "tls-ca", "", "PEM `FILE` with the authorities that sign clients' certificates")
+	flags.StringVar(&f.profiles, "profiles", "",
+		"`FILE` of what is learned of devices (default EVENSTEP_PROFILES, else evenstep/profiles.db in the state folder)")
 	flags.BoolVar(&f.insecure, "insecure", false, "let anybody who reaches a tcp address in, without TLS")
 	flags.BoolVar(&f.private, "private", false,
 		"belong to the process at the other end of stdin: end with it, and remove the folder of the socket")
@@ -116,7 +119,14 @@ func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 		return err
 	}
 	defer plugins.Close()
+	keeper, err := f.keepProfiles(log)
+	if err != nil {
+		return err
+	}
 	balancer := service.NewBalancer(version, jobPolicies(plugins, log), log)
+	learning, told := context.WithCancel(ctx)
+	defer learn(learning, balancer, keeper, log)()
+	defer told()
 	place := policy.NewPlace(plugins.OfKind(plugin.Policy), placement.Place, log)
 	placer := service.NewPlacer(service.Place(place))
 	servers := map[string]*service.Server{

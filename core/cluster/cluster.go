@@ -10,6 +10,7 @@ import (
 // Device is one accelerator, or a CPU share, that one worker trains on.
 type Device struct {
 	Type        string // the vendor's model name; empty when not known
+	ID          string // its own: a GPU's UUID, a CPU share's host and cores; empty when not known
 	MemoryBytes uint64 // 0 when not known
 }
 

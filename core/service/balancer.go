@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
@@ -38,6 +40,10 @@ type Policies map[string]func(p sizing.Problem, start []int) (Policy, error)
 // Balancer implements the Balancer service. Its methods may be called at the same time.
 type Balancer struct {
 	evenstepv1.UnimplementedBalancerServer
+
+	// Profiles is set before the first stream, or nil: then jobs begin as they say, and nothing is learned of devices.
+	Profiles Profiles
+
 	version  string
 	policies Policies
 	log      hclog.Logger
@@ -81,6 +87,7 @@ func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
 	if err != nil {
 		return err
 	}
+	o.choose(b.Profiles)
 	user, err := owner(s.Context())
 	if err != nil {
 		return err
@@ -95,7 +102,7 @@ func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
 		return err
 	}
 	sent := send(s, &evenstepv1.BalanceResponse{Message: &evenstepv1.BalanceResponse_Opened{
-		Opened: &evenstepv1.Opened{CoreVersion: b.version, Policy: o.policy},
+		Opened: &evenstepv1.Opened{CoreVersion: b.version, Policy: o.policy, Allocation: st.start},
 	}}, st.answers)
 	err = b.reports(s.Context(), requests, j, o, st)
 	// What is queued still goes out, unless the queue is why the stream ends, or there is no time.
@@ -169,14 +176,39 @@ func (b *Balancer) hold(key jobKey, workers int) (*job, error) {
 	return j, nil
 }
 
-// release drops the job when nobody holds it any more.
+// release drops the job when nobody holds it any more, and records what it showed.
 func (b *Balancer) release(key jobKey, j *job) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if j.holders--; j.holders == 0 {
+	j.holders--
+	ended := j.holders == 0
+	if ended {
 		b.workers -= j.charged
 		delete(b.jobs, key)
 		j.end()
+	}
+	b.mu.Unlock()
+	if ended {
+		b.record(j)
+	}
+}
+
+// Record takes what the open jobs showed of their devices into the profiles. What jobs show that have ended is in them.
+func (b *Balancer) Record() {
+	b.mu.Lock()
+	jobs := slices.Collect(maps.Values(b.jobs))
+	b.mu.Unlock()
+	for _, j := range jobs {
+		b.record(j)
+	}
+}
+
+func (b *Balancer) record(j *job) {
+	if b.Profiles == nil {
+		return
+	}
+	workload, sightings := j.sightings()
+	for _, s := range sightings {
+		b.Profiles.Record(workload, s.on, s.seen)
 	}
 }
 

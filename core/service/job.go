@@ -31,6 +31,7 @@ type job struct {
 	allocation cluster.Allocation // in force
 	answered   bool               // whether any step was
 	hints      []hint             // by rank, the newest
+	learner    *learner           // nil where nothing is profiled
 	nextStep   uint64             // the first that is not answered, in a job with one stream
 	gatherer   *gatherer          // in a job with a stream for each worker; else nil
 	streams    []*stream          // by rank, or one for all; nil where there is none
@@ -57,6 +58,7 @@ func (j *job) join(o *opening, s *stream, policies Policies) error {
 		}
 	}
 	j.streams[s.slot] = s
+	s.start = newResponse(&j.allocation, 0).GetAllocation()
 	j.live++
 	if o.rank != allRanks {
 		j.gatherer.join(o.rank)
@@ -70,7 +72,7 @@ func (j *job) agree(o *opening) error {
 		return status.Errorf(codes.AlreadyExists, "open.%s as in the open job %s", field, o.job.ID)
 	}
 	// Later on, a worker that comes back may know newer sizes than the first one did, or older.
-	if o.rank != allRanks && !j.answered && !slices.Equal(j.opening.start, o.start) {
+	if o.rank != allRanks && !j.answered && !slices.Equal(j.opening.given, o.given) {
 		return status.Errorf(codes.AlreadyExists, "open.batch_sizes: not those of the open job %s", o.job.ID)
 	}
 	return nil
@@ -84,8 +86,13 @@ func (j *job) begin(o *opening, policies Policies) error {
 		return invalid("open: %v", err)
 	}
 	j.closePolicy()
+	if o.job.Workload != "" && (j.learner == nil || j.opening.differs(o) != "") {
+		j.learner = &learner{workers: make([]shown, len(problem.Workers))}
+	}
 	j.opening, j.problem, j.policy, j.gatherer, j.answered = o, problem, policy, nil, false
-	j.allocation = cluster.Allocation{Version: 1, BatchSizes: slices.Clone(o.start), Reason: "the job begins"}
+	j.allocation = cluster.Allocation{
+		Version: 1, BatchSizes: slices.Clone(o.start), StepSeconds: o.stepSeconds, Reason: o.reason,
+	}
 	j.nextStep = 0
 	j.hints = make([]hint, len(problem.Workers))
 	j.streams = make([]*stream, 1)
@@ -147,6 +154,7 @@ func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 	if j.gatherer != nil {
 		w := r.GetWorkers()[0]
 		j.hints[s.slot] = newHint(w)
+		j.learn(r)
 		j.gatherer.add(s.slot, r.GetStep(), r.GetNextFreeStep(), observation(j.opening.job.Workers[s.slot], w))
 		j.settle()
 		return
@@ -155,6 +163,7 @@ func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 		return
 	}
 	j.nextStep = r.GetStep() + 1
+	j.learn(r)
 	seen := make([]speed.Observation, len(j.opening.job.Workers))
 	for _, w := range r.GetWorkers() {
 		seen[w.GetRank()] = observation(j.opening.job.Workers[w.GetRank()], w)
@@ -163,6 +172,26 @@ func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 	j.makeRoom()
 	j.decide(seen, r.GetNextFreeStep()-r.GetStep())
 	j.answer(r.GetStep(), r.GetNextFreeStep())
+}
+
+// learn lets the profiles' learner see what the workers report.
+func (j *job) learn(r *evenstepv1.StepReport) {
+	if j.learner == nil {
+		return
+	}
+	for _, w := range r.GetWorkers() {
+		j.learner.see(w)
+	}
+}
+
+// sightings takes out what the job showed of its devices since it was last asked.
+func (j *job) sightings() (workload string, all []sighting) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.learner == nil {
+		return "", nil
+	}
+	return j.opening.job.Workload, j.learner.sightings(j.opening.job.Workers)
 }
 
 // settle answers the steps that are complete. Sizes change only where every worker has reported the step, so that its
@@ -194,6 +223,9 @@ func (j *job) decide(seen []speed.Observation, lag uint64) {
 		}
 		j.allocation.Version++
 		j.allocation.BatchSizes = slices.Clone(d.BatchSizes)
+	}
+	if j.allocation.Version == 1 && j.opening.stepSeconds > 0 {
+		d.Reason = j.opening.reason // still that of the sizes in force
 	}
 	j.allocation.StepSeconds, j.allocation.Reason = d.StepSeconds, d.Reason
 	if why := explain(j.opening.job.Workers, seen, j.hints); why != "" {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/evenstep/evenstep/core/cluster"
+	"github.com/evenstep/evenstep/core/profile"
 	"github.com/evenstep/evenstep/core/sizing"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
@@ -31,6 +32,12 @@ type opening struct {
 	policy string
 	rank   int   // allRanks or the one worker that the stream reports for
 	start  []int // batch sizes in force
+	leaves bool  // the choice of other sizes to the core
+
+	// What choose found.
+	given       []int // sizes in force before it
+	reason      string
+	stepSeconds float64
 }
 
 // newOpening checks an Open against the rules of the wire. The error is INVALID_ARGUMENT, names the field and says what
@@ -66,6 +73,7 @@ func newOpening(open *evenstepv1.Open, policies Policies) (*opening, error) {
 	if o.start, err = newStart(o.problem(), open.GetBatchSizes()); err != nil {
 		return nil, invalid("open.%v", err)
 	}
+	o.given, o.leaves, o.reason = o.start, open.GetChooseStart(), "the job begins"
 	return o, nil
 }
 
@@ -96,8 +104,10 @@ func checkNames(o *opening, policies Policies) error {
 	if isTooLong(o.job.ID) {
 		return invalid("open.job: more than %d characters", maxText)
 	}
-	if isTooLong(o.job.Workload) {
-		return invalid("open.workload: more than %d characters", maxText)
+	if o.job.Workload != "" {
+		if err := profile.CheckWorkload(o.job.Workload); err != nil {
+			return invalid("open.%v", err)
+		}
 	}
 	if _, known := policies[o.policy]; !known {
 		return invalid("open.policy: %.40q is none of %q", o.policy, slices.Sorted(maps.Keys(policies)))
@@ -114,8 +124,8 @@ func newWorkers(reported []*evenstepv1.Worker, globalBatch, quantum int) ([]clus
 	}
 	workers := make([]cluster.Worker, len(reported))
 	for i, r := range reported {
-		if isTooLong(r.GetNode()) || isTooLong(r.GetDeviceType()) {
-			return nil, invalid("open.workers[%d]: more than %d characters in node or device_type", i, maxText)
+		if isTooLong(r.GetNode()) || isTooLong(r.GetDeviceType()) || isTooLong(r.GetDevice()) {
+			return nil, invalid("open.workers[%d]: more than %d characters in node, device_type or device", i, maxText)
 		}
 		limits, err := newLimits(i, r, globalBatch, quantum)
 		if err != nil {
@@ -123,7 +133,7 @@ func newWorkers(reported []*evenstepv1.Worker, globalBatch, quantum int) ([]clus
 		}
 		workers[i] = cluster.Worker{
 			Node:   r.GetNode(),
-			Device: cluster.Device{Type: r.GetDeviceType(), MemoryBytes: r.GetDeviceMemoryBytes()},
+			Device: cluster.Device{Type: r.GetDeviceType(), ID: r.GetDevice(), MemoryBytes: r.GetDeviceMemoryBytes()},
 			Limits: limits,
 		}
 	}
@@ -175,6 +185,8 @@ func (o *opening) differs(other *opening) string {
 		return fmt.Sprintf("workload: %q, not %q", other.job.Workload, o.job.Workload)
 	case len(o.job.Workers) != len(other.job.Workers):
 		return fmt.Sprintf("workers: %d entries, not %d", len(other.job.Workers), len(o.job.Workers))
+	case o.leaves != other.leaves:
+		return fmt.Sprintf("choose_start: %v, not %v", other.leaves, o.leaves)
 	}
 	for i, w := range o.job.Workers {
 		switch v := other.job.Workers[i]; {
@@ -182,6 +194,8 @@ func (o *opening) differs(other *opening) string {
 			return fmt.Sprintf("workers[%d].node: %q, not %q", i, v.Node, w.Node)
 		case v.Device.Type != w.Device.Type:
 			return fmt.Sprintf("workers[%d].device_type: %q, not %q", i, v.Device.Type, w.Device.Type)
+		case v.Device.ID != w.Device.ID:
+			return fmt.Sprintf("workers[%d].device: %q, not %q", i, v.Device.ID, w.Device.ID)
 		case v.Device.MemoryBytes != w.Device.MemoryBytes:
 			return fmt.Sprintf("workers[%d].device_memory_bytes: %d, not %d",
 				i, v.Device.MemoryBytes, w.Device.MemoryBytes)

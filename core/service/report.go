@@ -50,6 +50,7 @@ func checkWorker(i int, w *evenstepv1.WorkerReport) error {
 		{"cpu_available", w.GetCpuAvailable()},
 		{"sm_clock_mhz", w.GetSmClockMhz()},
 		{"sm_clock_max_mhz", w.GetSmClockMaxMhz()},
+		{"wait_seconds", w.GetWaitSeconds()},
 	} {
 		// Written so that NaN fails it too.
 		if !(quantity.value >= 0 && quantity.value <= math.MaxFloat64) {

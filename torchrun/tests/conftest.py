@@ -17,6 +17,12 @@ def evenstep_binary() -> Path:
     return Path(named).absolute()
 
 
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what cores learn out of the user's files, and tests from each other's."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 @pytest.fixture
 def new_job(tmp_path: Path, evenstep_binary: Path) -> Iterator[Callable[..., Job]]:
     jobs: list[Job] = []

@@ -205,10 +205,13 @@ type Open struct {
 	// "auto" (also when empty), "equal", "lbbsp-cpu", "lbbsp-gpu-analytic", "lbbsp-gpu-tuning", or the name of one of the
 	// core's policy plugins.
 	Policy string `protobuf:"bytes,6,opt,name=policy,proto3" json:"policy,omitempty"`
-	// The key under which throughput is profiled; may be empty.
+	// The key under which throughput is profiled: 1 to 128 of A-Za-z0-9._:/@+-; empty profiles nothing.
 	Workload string `protobuf:"bytes,7,opt,name=workload,proto3" json:"workload,omitempty"`
 	// Batch sizes in force, in rank order; empty means equal sizes. A reconnecting job says here where it stands.
-	BatchSizes    []uint32 `protobuf:"varint,8,rep,packed,name=batch_sizes,json=batchSizes,proto3" json:"batch_sizes,omitempty"`
+	BatchSizes []uint32 `protobuf:"varint,8,rep,packed,name=batch_sizes,json=batchSizes,proto3" json:"batch_sizes,omitempty"`
+	// No step has begun, so the core may choose the sizes to start from, by the workload's profiles; Opened says which. Where
+	// it knows nothing better, batch_sizes hold.
+	ChooseStart   bool `protobuf:"varint,9,opt,name=choose_start,json=chooseStart,proto3" json:"choose_start,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -299,6 +302,13 @@ func (x *Open) GetBatchSizes() []uint32 {
 	return nil
 }
 
+func (x *Open) GetChooseStart() bool {
+	if x != nil {
+		return x.ChooseStart
+	}
+	return false
+}
+
 // Worker is one training process on one device.
 type Worker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -307,8 +317,10 @@ type Worker struct {
 	DeviceType        string `protobuf:"bytes,2,opt,name=device_type,json=deviceType,proto3" json:"device_type,omitempty"`
 	DeviceMemoryBytes uint64 `protobuf:"varint,3,opt,name=device_memory_bytes,json=deviceMemoryBytes,proto3" json:"device_memory_bytes,omitempty"`
 	// Limits of the batch size; 0 means: min = quantum, max = global batch.
-	MinBatchSize  uint32 `protobuf:"varint,4,opt,name=min_batch_size,json=minBatchSize,proto3" json:"min_batch_size,omitempty"`
-	MaxBatchSize  uint32 `protobuf:"varint,5,opt,name=max_batch_size,json=maxBatchSize,proto3" json:"max_batch_size,omitempty"`
+	MinBatchSize uint32 `protobuf:"varint,4,opt,name=min_batch_size,json=minBatchSize,proto3" json:"min_batch_size,omitempty"`
+	MaxBatchSize uint32 `protobuf:"varint,5,opt,name=max_batch_size,json=maxBatchSize,proto3" json:"max_batch_size,omitempty"`
+	// The device's own id, such as a GPU's UUID, since devices of one model differ too; empty where it is not known.
+	Device        string `protobuf:"bytes,6,opt,name=device,proto3" json:"device,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -378,11 +390,20 @@ func (x *Worker) GetMaxBatchSize() uint32 {
 	return 0
 }
 
+func (x *Worker) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
 // Opened acknowledges an Open and says what the core starts from.
 type Opened struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	CoreVersion   string                 `protobuf:"bytes,1,opt,name=core_version,json=coreVersion,proto3" json:"core_version,omitempty"`
-	Policy        string                 `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	CoreVersion string                 `protobuf:"bytes,1,opt,name=core_version,json=coreVersion,proto3" json:"core_version,omitempty"`
+	Policy      string                 `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	// What the job starts from, and why.
+	Allocation    *Allocation `protobuf:"bytes,3,opt,name=allocation,proto3" json:"allocation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -429,6 +450,13 @@ func (x *Opened) GetPolicy() string {
 		return x.Policy
 	}
 	return ""
+}
+
+func (x *Opened) GetAllocation() *Allocation {
+	if x != nil {
+		return x.Allocation
+	}
+	return nil
 }
 
 // StepReport is what one step cost, for all workers, each once in any order, or for the one that the stream is of.
@@ -512,8 +540,11 @@ type WorkerReport struct {
 	// Why the device runs slower than it could, in words. At most 16 of at most 256 characters.
 	ThrottleReasons []string `protobuf:"bytes,8,rep,name=throttle_reasons,json=throttleReasons,proto3" json:"throttle_reasons,omitempty"`
 	SmClockMaxMhz   *float64 `protobuf:"fixed64,9,opt,name=sm_clock_max_mhz,json=smClockMaxMhz,proto3,oneof" json:"sm_clock_max_mhz,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// From the last local gradient to the release of the barrier: the wait for others, and the all-reduce. Of the step before
+	// compute_seconds' or of that one; absent is not known.
+	WaitSeconds   *float64 `protobuf:"fixed64,10,opt,name=wait_seconds,json=waitSeconds,proto3,oneof" json:"wait_seconds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkerReport) Reset() {
@@ -605,6 +636,13 @@ func (x *WorkerReport) GetThrottleReasons() []string {
 func (x *WorkerReport) GetSmClockMaxMhz() float64 {
 	if x != nil && x.SmClockMaxMhz != nil {
 		return *x.SmClockMaxMhz
+	}
+	return 0
+}
+
+func (x *WorkerReport) GetWaitSeconds() float64 {
+	if x != nil && x.WaitSeconds != nil {
+		return *x.WaitSeconds
 	}
 	return 0
 }
@@ -715,7 +753,7 @@ const file_evenstep_v1_balancer_proto_rawDesc = "" +
 	"\n" +
 	"allocation\x18\x02 \x01(\v2\x17.evenstep.v1.AllocationH\x00R\n" +
 	"allocationB\t\n" +
-	"\amessage\"\xfb\x01\n" +
+	"\amessage\"\x9e\x02\n" +
 	"\x04Open\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12!\n" +
 	"\fglobal_batch\x18\x02 \x01(\rR\vglobalBatch\x12\x18\n" +
@@ -725,23 +763,28 @@ const file_evenstep_v1_balancer_proto_rawDesc = "" +
 	"\x06policy\x18\x06 \x01(\tR\x06policy\x12\x1a\n" +
 	"\bworkload\x18\a \x01(\tR\bworkload\x12\x1f\n" +
 	"\vbatch_sizes\x18\b \x03(\rR\n" +
-	"batchSizesB\a\n" +
-	"\x05_rank\"\xb9\x01\n" +
+	"batchSizes\x12!\n" +
+	"\fchoose_start\x18\t \x01(\bR\vchooseStartB\a\n" +
+	"\x05_rank\"\xd1\x01\n" +
 	"\x06Worker\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1f\n" +
 	"\vdevice_type\x18\x02 \x01(\tR\n" +
 	"deviceType\x12.\n" +
 	"\x13device_memory_bytes\x18\x03 \x01(\x04R\x11deviceMemoryBytes\x12$\n" +
 	"\x0emin_batch_size\x18\x04 \x01(\rR\fminBatchSize\x12$\n" +
-	"\x0emax_batch_size\x18\x05 \x01(\rR\fmaxBatchSize\"C\n" +
+	"\x0emax_batch_size\x18\x05 \x01(\rR\fmaxBatchSize\x12\x16\n" +
+	"\x06device\x18\x06 \x01(\tR\x06device\"|\n" +
 	"\x06Opened\x12!\n" +
 	"\fcore_version\x18\x01 \x01(\tR\vcoreVersion\x12\x16\n" +
-	"\x06policy\x18\x02 \x01(\tR\x06policy\"{\n" +
+	"\x06policy\x18\x02 \x01(\tR\x06policy\x127\n" +
+	"\n" +
+	"allocation\x18\x03 \x01(\v2\x17.evenstep.v1.AllocationR\n" +
+	"allocation\"{\n" +
 	"\n" +
 	"StepReport\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12$\n" +
 	"\x0enext_free_step\x18\x02 \x01(\x04R\fnextFreeStep\x123\n" +
-	"\aworkers\x18\x03 \x03(\v2\x19.evenstep.v1.WorkerReportR\aworkers\"\xf8\x03\n" +
+	"\aworkers\x18\x03 \x03(\v2\x19.evenstep.v1.WorkerReportR\aworkers\"\xb1\x04\n" +
 	"\fWorkerReport\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\rR\x04rank\x12'\n" +
 	"\x0fcompute_seconds\x18\x02 \x01(\x01R\x0ecomputeSeconds\x12\x18\n" +
@@ -752,12 +795,15 @@ const file_evenstep_v1_balancer_proto_rawDesc = "" +
 	"\fsm_clock_mhz\x18\a \x01(\x01H\x03R\n" +
 	"smClockMhz\x88\x01\x01\x12)\n" +
 	"\x10throttle_reasons\x18\b \x03(\tR\x0fthrottleReasons\x12,\n" +
-	"\x10sm_clock_max_mhz\x18\t \x01(\x01H\x04R\rsmClockMaxMhz\x88\x01\x01B\x10\n" +
+	"\x10sm_clock_max_mhz\x18\t \x01(\x01H\x04R\rsmClockMaxMhz\x88\x01\x01\x12&\n" +
+	"\fwait_seconds\x18\n" +
+	" \x01(\x01H\x05R\vwaitSeconds\x88\x01\x01B\x10\n" +
 	"\x0e_cpu_availableB\x19\n" +
 	"\x17_memory_available_bytesB\x1b\n" +
 	"\x19_device_memory_used_bytesB\x0f\n" +
 	"\r_sm_clock_mhzB\x13\n" +
-	"\x11_sm_clock_max_mhz\"\xc2\x01\n" +
+	"\x11_sm_clock_max_mhzB\x0f\n" +
+	"\r_wait_seconds\"\xc2\x01\n" +
 	"\n" +
 	"Allocation\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1b\n" +
@@ -799,14 +845,15 @@ var file_evenstep_v1_balancer_proto_depIdxs = []int32{
 	4, // 2: evenstep.v1.BalanceResponse.opened:type_name -> evenstep.v1.Opened
 	7, // 3: evenstep.v1.BalanceResponse.allocation:type_name -> evenstep.v1.Allocation
 	3, // 4: evenstep.v1.Open.workers:type_name -> evenstep.v1.Worker
-	6, // 5: evenstep.v1.StepReport.workers:type_name -> evenstep.v1.WorkerReport
-	0, // 6: evenstep.v1.Balancer.Balance:input_type -> evenstep.v1.BalanceRequest
-	1, // 7: evenstep.v1.Balancer.Balance:output_type -> evenstep.v1.BalanceResponse
-	7, // [7:8] is the sub-list for method output_type
-	6, // [6:7] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	7, // 5: evenstep.v1.Opened.allocation:type_name -> evenstep.v1.Allocation
+	6, // 6: evenstep.v1.StepReport.workers:type_name -> evenstep.v1.WorkerReport
+	0, // 7: evenstep.v1.Balancer.Balance:input_type -> evenstep.v1.BalanceRequest
+	1, // 8: evenstep.v1.Balancer.Balance:output_type -> evenstep.v1.BalanceResponse
+	8, // [8:9] is the sub-list for method output_type
+	7, // [7:8] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_evenstep_v1_balancer_proto_init() }

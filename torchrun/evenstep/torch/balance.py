@@ -9,8 +9,6 @@ exchange among the ranks (in the background) <-> rank 0 <-> the core
 import itertools
 import logging
 import os
-import platform
-import socket
 import time
 import uuid
 import weakref
@@ -32,10 +30,12 @@ from evenstep.torch.sampler import BalancedBatchSampler, Ticket
 from evenstep.torch.schedule import Learned
 from evenstep.torch.stopwatch import CudaClock, HostClock, Stopwatch
 from evenstep.torch.weight import Weight, rows, weighted
+from evenstep.torch.workload import Device, describe, workload
 
 _log = logging.getLogger("evenstep")
 _jobs = itertools.count()
 _TINY = torch.finfo(torch.float64).tiny
+_START_SECONDS = 2.0  # what the core has to say which sizes a job starts with
 
 Model = TypeVar("Model", bound=nn.Module)
 Count = Callable[..., int | torch.Tensor]
@@ -105,6 +105,8 @@ class _Loop:
         self.device = parameters[0].device
         self.stopwatch = Stopwatch(CudaClock() if self.device.type == "cuda" else HostClock())
         self._started = False
+        if self.replicas:
+            self._meet()
 
         model.register_forward_pre_hook(_Hook(self._before_forward), with_kwargs=True)
         model.register_forward_hook(_Hook(self._after_forward))
@@ -181,8 +183,14 @@ class _Loop:
         self.sampler.finish()
         _queue_callback(self.stopwatch.released)  # behind DDP's
 
+    def _meet(self) -> None:
+        """Meet the other ranks, best before the first draw; all of them get here, since each has wrapped the model."""
+        _ = self.sampler.schedule  # with which its world is known
+        if self.sampler.world == dist.get_world_size() > 1:
+            self._peers = _Peers(self)
+
     def _start(self) -> None:
-        """Meet the other ranks; all of them get here at the same forward."""
+        """Meet the other ranks, where they have not; all of them get here at the same forward."""
         self._started = True
         if not (dist.is_available() and dist.is_initialized()):
             if self.sampler.world > 1:
@@ -194,7 +202,8 @@ class _Loop:
                 f"{dist.get_world_size()}; call init_process_group before the first batch is drawn"
             )
         if self.sampler.world > 1:
-            self._peers = _Peers(self)
+            self._peers = self._peers or _Peers(self)
+            self._peers.agree(self)
 
     def _check_rows(self, found: int | None, ticket: Ticket) -> None:
         if found in (None, ticket.rows) or "rows" in self._told:
@@ -218,14 +227,12 @@ class _Loop:
 
 @dataclass(frozen=True)
 class _Introduction:
-    """What each rank tells the others once, before the first exchange."""
+    """What each rank tells the others once, when they meet."""
 
-    settings: dict[str, Any]  # these must agree
     obstacle: str | None  # why this rank's compute time cannot be measured
     core: str | None
-    node: str
-    device: str
-    memory_bytes: int
+    device: Device
+    free: bool  # no batch was drawn, and the user gave no sizes, so a job may start with others
 
 
 class _Peers:
@@ -243,11 +250,12 @@ class _Peers:
         self._group = new_group()
         self._parcel = Parcel(self.world)
         self._parts: list[tuple[int, Sequence[int]]] = []  # of the allocation that rank 0 is sending
-        self._sent = sampler.batch_sizes
+        self._given = self._sent = sampler.batch_sizes
         self._unreported: list[tuple[int, Exchange]] = []
         self._core: Any = None
         self._hints: DeviceHints | None = None
         introductions = self._introduce(loop)
+        workers_are_free = all(who.free for who in introductions)
         obstacle = _obstacle(introductions)
         self.balancing = obstacle is None
         if self.balancing and (address := os.environ.get("EVENSTEP_AGENT") or agent.find()):
@@ -256,11 +264,21 @@ class _Peers:
         if sampler.rank == 0:
             _warn_of(loop.model, obstacle)
             if self.balancing:
-                self._core = self._open(introductions)
+                self._core = self._open(introductions, workload(loop.model), workers_are_free)
                 # With the model, or at the end of the process: its hooks are what holds the loop.
                 weakref.finalize(loop, self._core.close)
+        if self.balancing and workers_are_free:
+            self._start()
         # The group of the exchanges has one kind of operation, so the counts have their own.
         self._count_group = new_group(loop.device.type) if loop.count is not None else None
+
+    def _start(self) -> None:
+        """Start with the sizes that rank 0 hears of from the core, if any."""
+        start = [self._core.start(_START_SECONDS) if self._core is not None else None]
+        dist.broadcast_object_list(start, src=0, group=self._group)
+        if start[0] is not None:
+            self._sent = start[0]
+            self._schedule.start(start[0])
 
     def weigh(self, terms: int | torch.Tensor) -> Callable[[], Weight]:
         """Give the weight of a forward whose loss averages over `terms`; the sum over all ranks is on its way."""
@@ -283,8 +301,10 @@ class _Peers:
             return
         part, sizes = self._next_part()
         samples, seconds = self._stopwatch.read()
+        used = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else 0
         hints = Hints() if self._hints is None else self._hints.read()
-        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read(), hints)
+        wait = self._stopwatch.read_wait()
+        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read(), wait, used, hints)
         exchange = Exchange(self._group, row, part, sizes)
         if self._core is not None:
             self._unreported.append((step, exchange))
@@ -314,8 +334,16 @@ class _Peers:
         return self._parts.pop(0) if self._parts else (0, ())
 
     def _introduce(self, loop: _Loop) -> list[_Introduction]:
+        core = os.environ.get("EVENSTEP_ADDR") or None
+        free = self._schedule.drawn == 0 and not os.environ.get("EVENSTEP_BATCH_SIZES")
+        mine = _Introduction(_unmeasurable(loop), core, describe(loop.device), free)
+        everyone: list[_Introduction] = [mine] * self.world
+        dist.all_gather_object(everyone, mine, group=self._group)
+        return everyone
+
+    def agree(self, loop: _Loop) -> None:
+        """Check that the ranks train in step; all of them get here at the same forward. Raises ValueError where not."""
         sampler = self._sampler
-        node, device, memory_bytes = _describe(loop.device)
         settings = {
             "global_batch_size": sampler.global_batch_size,
             "seed": sampler.seed,
@@ -324,23 +352,20 @@ class _Peers:
             "dataset size": sampler.dataset_size,
             "epoch": sampler.epoch,
             "position in the epoch": ticket.position if (ticket := sampler.take()) is not None else 0,
-            "EVENSTEP_BATCH_SIZES": self._sent,
+            "EVENSTEP_BATCH_SIZES": self._given,
             "count": "not given" if loop.count is None else "given",
         }
-        core = os.environ.get("EVENSTEP_ADDR") or None
-        mine = _Introduction(settings, _unmeasurable(loop), core, node, device, memory_bytes)
-        everyone: list[_Introduction] = [mine] * self.world
-        dist.all_gather_object(everyone, mine, group=self._group)
+        everyone: list[dict[str, Any]] = [settings] * self.world
+        dist.all_gather_object(everyone, settings, group=self._group)
         for rank, other in enumerate(everyone):
             for name, value in settings.items():
-                if other.settings[name] != value:
+                if other[name] != value:
                     raise ValueError(
-                        f"{name}: rank {rank} has {other.settings[name]!r}, rank {sampler.rank} has {value!r}; "
+                        f"{name}: rank {rank} has {other[name]!r}, rank {sampler.rank} has {value!r}; "
                         "give the same on all ranks"
                     )
-        return everyone
 
-    def _open(self, introductions: Sequence[_Introduction]) -> Any:
+    def _open(self, introductions: Sequence[_Introduction], key: str, choose_start: bool) -> Any:
         from evenstep.torch.core import Core
         from evenstep.v1 import balancer_pb2 as wire
 
@@ -352,15 +377,17 @@ class _Peers:
             global_batch=self._sampler.global_batch_size,
             workers=[
                 wire.Worker(
-                    node=who.node,
-                    device_type=who.device,
-                    device_memory_bytes=who.memory_bytes,
+                    node=who.device.node,
+                    device_type=who.device.type,
+                    device=who.device.id,
+                    device_memory_bytes=who.device.memory_bytes,
                     min_batch_size=least,
                 )
                 for who in introductions
             ],
             policy=os.environ.get("EVENSTEP_POLICY", ""),
-            workload=os.environ.get("EVENSTEP_WORKLOAD", ""),
+            workload=key,
+            choose_start=choose_start,
         )
         return Core(introductions[0].core or "", opening, lambda: self._sent)
 
@@ -411,12 +438,3 @@ def _warn_of(model: nn.Module, obstacle: str | None) -> None:
             "evenstep: the model has BatchNorm, whose statistics are each rank's own: with uneven batches they differ "
             "from those of equal ones"
         )
-
-
-def _describe(device: torch.device) -> tuple[str, str, int]:
-    """Give (node, device type, device memory in bytes, 0 if not known)."""
-    node = socket.gethostname()
-    if device.type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        return node, properties.name, properties.total_memory
-    return node, platform.processor() or platform.machine(), 0

@@ -42,6 +42,7 @@ class Core:
         self._reports: queue.Queue[wire.BalanceRequest | None] = queue.Queue(_UNANSWERED)
         self._closed = threading.Event()
         self._call: grpc.Call | None = None
+        self._opened = threading.Event()  # the core has said what the job starts from
         self._troubled = False  # the loss of the core has been told
         self._doubted = False  # a malformed allocation has been told
         self._version = 1  # of the allocation told last
@@ -63,12 +64,19 @@ class Core:
                     sm_clock_mhz=row.hints.clock or None,
                     sm_clock_max_mhz=row.hints.clock_max or None,
                     throttle_reasons=row.hints.throttle[:_REASONS],
+                    device_memory_used_bytes=row.used or None,
+                    wait_seconds=row.wait or None,
                 )
                 for rank, row in enumerate(rows)
             ],
         )
         with contextlib.suppress(queue.Full):
             self._reports.put_nowait(wire.BalanceRequest(report=report))
+
+    def start(self, seconds: float) -> tuple[int, ...] | None:
+        """Wait for the sizes that the core starts the job with, so long; None where it leaves them as they are."""
+        self._opened.wait(seconds)
+        return self.newest()
 
     def newest(self) -> tuple[int, ...] | None:
         """Take the newest allocation that was not taken yet."""
@@ -114,6 +122,7 @@ class Core:
         opening = wire.Open()
         opening.CopyFrom(self._opening)
         opening.batch_sizes[:] = self._sizes()
+        opening.choose_start = opening.choose_start and not self._opened.is_set()
 
         def requests() -> Iterator[wire.BalanceRequest]:
             yield wire.BalanceRequest(open=opening)
@@ -145,8 +154,14 @@ class Core:
             if self._troubled:
                 self._troubled = False
                 _log.warning("evenstep: the core is back")
+            if not self._opened.is_set():
+                if self._opening.choose_start and response.opened.HasField("allocation"):
+                    self._take(response.opened.allocation)
+                self._opened.set()
             return
-        allocation = response.allocation
+        self._take(response.allocation)
+
+    def _take(self, allocation: wire.Allocation) -> None:
         fault = self._fault(allocation)
         if fault is None:
             with self._lock:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from evenstep.torch.hints import Hints
 
 # The row: the first fields are every rank's own, the rest is rank 0's part of the newest allocation.
-_DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _CLOCK, _CLOCK_MAX, _THROTTLE = range(8)
+_DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _WAIT, _USED, _CLOCK, _CLOCK_MAX, _THROTTLE = range(10)
 # Words travel as numbers of six bytes each, which a float holds exactly.
 _WORDS_BYTES, _WORD_BYTES = 96, 6
 _PART = _THROTTLE + _WORDS_BYTES // _WORD_BYTES
@@ -34,6 +34,8 @@ class Row:
     seconds: float  # compute time of so many
     cpu: float = 0.0  # cores available to it
     memory: int = 0  # bytes of host memory available to it
+    wait: float = 0.0  # seconds from its last gradient to the release of the barrier, a mean
+    used: int = 0  # bytes of device memory that it uses at most
     hints: Hints = _UNKNOWN  # of its device
 
 
@@ -44,7 +46,8 @@ class Exchange:
         """Issue it. `part` says which part of an allocation `sizes` is, from 1; 0 is none. Rank 0's alone is read."""
         mine = torch.zeros(_PART + 1 + PART_SIZES, dtype=torch.float64)
         mine[_DEPTH], mine[_SAMPLES], mine[_SECONDS] = row.depth, row.samples, row.seconds
-        mine[_CPU], mine[_MEMORY], mine[_PART] = row.cpu, row.memory, part
+        mine[_CPU], mine[_MEMORY], mine[_WAIT], mine[_USED] = row.cpu, row.memory, row.wait, row.used
+        mine[_PART] = part
         mine[_CLOCK], mine[_CLOCK_MAX] = row.hints.clock, row.hints.clock_max
         if row.hints.throttle:
             mine[_THROTTLE:_PART] = torch.tensor(_numbers(row.hints.throttle), dtype=torch.float64)
@@ -67,6 +70,8 @@ class Exchange:
                 f[_SECONDS],
                 f[_CPU],
                 int(f[_MEMORY]),
+                f[_WAIT],
+                int(f[_USED]),
                 Hints(f[_CLOCK], f[_CLOCK_MAX], _words(f[_THROTTLE:])),
             )
             for f in fields

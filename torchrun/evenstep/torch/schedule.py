@@ -42,6 +42,11 @@ class Schedule:
         self._allocations: deque[tuple[int, tuple[int, ...]]] = deque([(0, tuple(sizes))])
         self._issued: deque[tuple[int, Callable[[], Learned]]] = deque()
 
+    def start(self, sizes: Sequence[int]) -> None:
+        """Start with `sizes` instead; nothing is drawn yet."""
+        assert self.drawn == 0
+        self._allocations = deque([(0, tuple(sizes))])
+
     @property
     def depth(self) -> int:
         """What this rank's next row says of its look-ahead, slack included."""

@@ -65,6 +65,8 @@ class Stopwatch:
         self._started: object | None = None
         self._ended: object | None = None
         self._blocked = 0.0
+        self._reducing: object | None = None  # since the last gradient of the step that is being finished
+        self._waits: deque[tuple[object, object]] = deque(maxlen=self._PENDING)
         self._pending: deque[tuple[float, float, list[tuple[object, object]]]] = deque(maxlen=self._PENDING)
 
     def blocked(self, seconds: float) -> None:
@@ -92,12 +94,24 @@ class Stopwatch:
         """Note the spans of a step over `samples` samples."""
         if self._before is not None and self._started is not None and self._ended is not None:
             self._pending.append((samples, self._blocked, [self._before, (self._started, self._ended)]))
+        self._reducing = self._ended
         self._before = self._started = self._ended = self._released = None
 
     def released(self) -> None:
         """Mark the release of the barrier: the backward is over, gradients reduced."""
         self._released = self._clock.mark()
+        if self._reducing is not None:
+            self._waits.append((self._reducing, self._released))
+        self._reducing = None
         self._blocked = 0.0
+
+    def read_wait(self) -> float:
+        """Give the seconds from last gradient to release, the mean over the steps since the last reading; or 0."""
+        total, count = 0.0, 0
+        while self._waits and (seconds := self._clock.seconds(*self._waits[0])) is not None:
+            self._waits.popleft()
+            total, count = total + seconds, count + 1
+        return total / count if count else 0.0
 
     def read(self) -> tuple[float, float]:
         """Give (samples, compute seconds), each the mean over the steps measured since the last reading; or (0, 0)."""

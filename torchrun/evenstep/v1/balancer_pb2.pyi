@@ -22,7 +22,7 @@ class BalanceResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., allocation: _Optional[_Union[Allocation, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("job", "global_batch", "quantum", "workers", "rank", "policy", "workload", "batch_sizes")
+    __slots__ = ("job", "global_batch", "quantum", "workers", "rank", "policy", "workload", "batch_sizes", "choose_start")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_BATCH_FIELD_NUMBER: _ClassVar[int]
     QUANTUM_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class Open(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZES_FIELD_NUMBER: _ClassVar[int]
+    CHOOSE_START_FIELD_NUMBER: _ClassVar[int]
     job: str
     global_batch: int
     quantum: int
@@ -39,29 +40,34 @@ class Open(_message.Message):
     policy: str
     workload: str
     batch_sizes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, job: _Optional[str] = ..., global_batch: _Optional[int] = ..., quantum: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., rank: _Optional[int] = ..., policy: _Optional[str] = ..., workload: _Optional[str] = ..., batch_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+    choose_start: bool
+    def __init__(self, job: _Optional[str] = ..., global_batch: _Optional[int] = ..., quantum: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., rank: _Optional[int] = ..., policy: _Optional[str] = ..., workload: _Optional[str] = ..., batch_sizes: _Optional[_Iterable[int]] = ..., choose_start: bool = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("node", "device_type", "device_memory_bytes", "min_batch_size", "max_batch_size")
+    __slots__ = ("node", "device_type", "device_memory_bytes", "min_batch_size", "max_batch_size", "device")
     NODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MIN_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
     node: str
     device_type: str
     device_memory_bytes: int
     min_batch_size: int
     max_batch_size: int
-    def __init__(self, node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_memory_bytes: _Optional[int] = ..., min_batch_size: _Optional[int] = ..., max_batch_size: _Optional[int] = ...) -> None: ...
+    device: str
+    def __init__(self, node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_memory_bytes: _Optional[int] = ..., min_batch_size: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., device: _Optional[str] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("core_version", "policy")
+    __slots__ = ("core_version", "policy", "allocation")
     CORE_VERSION_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATION_FIELD_NUMBER: _ClassVar[int]
     core_version: str
     policy: str
-    def __init__(self, core_version: _Optional[str] = ..., policy: _Optional[str] = ...) -> None: ...
+    allocation: Allocation
+    def __init__(self, core_version: _Optional[str] = ..., policy: _Optional[str] = ..., allocation: _Optional[_Union[Allocation, _Mapping]] = ...) -> None: ...
 
 class StepReport(_message.Message):
     __slots__ = ("step", "next_free_step", "workers")
@@ -74,7 +80,7 @@ class StepReport(_message.Message):
     def __init__(self, step: _Optional[int] = ..., next_free_step: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerReport, _Mapping]]] = ...) -> None: ...
 
 class WorkerReport(_message.Message):
-    __slots__ = ("rank", "compute_seconds", "samples", "cpu_available", "memory_available_bytes", "device_memory_used_bytes", "sm_clock_mhz", "throttle_reasons", "sm_clock_max_mhz")
+    __slots__ = ("rank", "compute_seconds", "samples", "cpu_available", "memory_available_bytes", "device_memory_used_bytes", "sm_clock_mhz", "throttle_reasons", "sm_clock_max_mhz", "wait_seconds")
     RANK_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +90,7 @@ class WorkerReport(_message.Message):
     SM_CLOCK_MHZ_FIELD_NUMBER: _ClassVar[int]
     THROTTLE_REASONS_FIELD_NUMBER: _ClassVar[int]
     SM_CLOCK_MAX_MHZ_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     rank: int
     compute_seconds: float
     samples: float
@@ -93,7 +100,8 @@ class WorkerReport(_message.Message):
     sm_clock_mhz: float
     throttle_reasons: _containers.RepeatedScalarFieldContainer[str]
     sm_clock_max_mhz: float
-    def __init__(self, rank: _Optional[int] = ..., compute_seconds: _Optional[float] = ..., samples: _Optional[float] = ..., cpu_available: _Optional[float] = ..., memory_available_bytes: _Optional[int] = ..., device_memory_used_bytes: _Optional[int] = ..., sm_clock_mhz: _Optional[float] = ..., throttle_reasons: _Optional[_Iterable[str]] = ..., sm_clock_max_mhz: _Optional[float] = ...) -> None: ...
+    wait_seconds: float
+    def __init__(self, rank: _Optional[int] = ..., compute_seconds: _Optional[float] = ..., samples: _Optional[float] = ..., cpu_available: _Optional[float] = ..., memory_available_bytes: _Optional[int] = ..., device_memory_used_bytes: _Optional[int] = ..., sm_clock_mhz: _Optional[float] = ..., throttle_reasons: _Optional[_Iterable[str]] = ..., sm_clock_max_mhz: _Optional[float] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
 
 class Allocation(_message.Message):
     __slots__ = ("version", "from_step", "batch_sizes", "step_seconds", "reason", "answers_step")

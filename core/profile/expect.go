@@ -1,0 +1,280 @@
+package profile
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/evenstep/evenstep/core/cluster"
+	"github.com/evenstep/evenstep/core/speed"
+)
+
+// Source says where a number came from.
+type Source string
+
+const (
+	// Measured is a number that was measured on such a device.
+	Measured Source = "profile"
+	// Estimated is a number that was made from others.
+	Estimated Source = "estimate"
+)
+
+// mostRows bounds the workloads that an estimate learns from; those seen last count. More would not make it better.
+const mostRows = 256
+
+// Rate is how fast a workload runs on a device type.
+type Rate struct {
+	Type             string
+	SamplesPerSecond float64
+	Low, High        float64 // nine of ten times it is between these
+	Source           Source  // empty where nothing is known; then the numbers are 0
+}
+
+// Expectation is what is expected of a device that a worker is to train on.
+type Expectation struct {
+	Curve           speed.Learned
+	Sigma           float64 // of the time at the curve's batch size, relative to it
+	Source          Source  // empty where nothing is known
+	OwnDevice       bool    // measured on that very device, not on another one of its type
+	LargestBatch    float64 // samples in the largest batch seen on such a device; 0 is not known
+	MemoryPerSample float64 // bytes of device memory that one more sample takes; 0 is not known
+}
+
+// Rates is how fast a workload runs on each of the types, in their order: measured, or estimated from the workload's
+// other devices, the devices' other workloads and what is public about devices. A rate that was measured is the one at
+// the batch size that it was measured at. Of a workload that was never seen nothing is known.
+func (b *Book) Rates(workload string, types []string) []Rate {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	rates := make([]Rate, len(types))
+	for i, t := range types {
+		rates[i].Type = t
+		if p, known := b.ofType(workload, t); known {
+			rates[i].set(math.Log(p.Rate()), p.Sigma(), Measured)
+		} else if value, sigma, known := b.estimate(workload, t); known {
+			rates[i].set(value, sigma, Estimated)
+		}
+	}
+	return rates
+}
+
+// set fills in what is known: the logarithm of the rate and one sigma of it.
+func (r *Rate) set(value, sigma float64, source Source) {
+	const bar = 1.645 // sigmas to either side hold nine of ten
+	r.SamplesPerSecond = math.Exp(value)
+	r.Low, r.High = math.Exp(value-bar*sigma), math.Exp(value+bar*sigma)
+	if source == Estimated {
+		// Other machines round otherwise; what is planned with an estimate shall not depend on that.
+		r.SamplesPerSecond, r.Low, r.High = digits(r.SamplesPerSecond), digits(r.Low), digits(r.High)
+	}
+	r.Source = source
+}
+
+// digits rounds to four significant digits.
+func digits(x float64) float64 {
+	scale := math.Pow(10, 3-math.Floor(math.Log10(x)))
+	if rounded := math.Round(x*scale) / scale; rounded > 0 && !math.IsInf(rounded, 0) {
+		return rounded
+	}
+	return x
+}
+
+// Expect says what to expect of each of the devices: by its own profile, else by that of its type, else by an estimate,
+// which is the workload's surest profile, faster or slower by a factor.
+func (b *Book) Expect(workload string, devices []cluster.Device) []Expectation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known := map[string]Expectation{} // of types
+	out := make([]Expectation, len(devices))
+	for i, d := range devices {
+		if p, ok := b.profiles[Key{workload, d.Type, d.ID}]; ok && d.ID != "" {
+			out[i] = expectation(p, Measured)
+			out[i].OwnDevice = true
+			continue
+		}
+		e, ok := known[d.Type]
+		if !ok {
+			e = b.expectType(workload, d.Type)
+			known[d.Type] = e
+		}
+		out[i] = e
+	}
+	return out
+}
+
+func expectation(p Profile, source Source) Expectation {
+	return Expectation{Curve: p.Curve, Sigma: p.Sigma(), Source: source, LargestBatch: p.LargestBatch,
+		MemoryPerSample: p.MemoryPerSample}
+}
+
+func (b *Book) expectType(workload, deviceType string) Expectation {
+	if p, known := b.ofType(workload, deviceType); known {
+		return expectation(p, Measured)
+	}
+	value, sigma, known := b.estimate(workload, deviceType)
+	if !known {
+		return Expectation{}
+	}
+	surest := Profile{}
+	for i, t := range b.typesOf(workload) {
+		if p, _ := b.ofType(workload, t); i == 0 || p.Sigma() < surest.Sigma() {
+			surest = p
+		}
+	}
+	e := expectation(surest, Estimated)
+	e.Curve.Seconds, e.Sigma = surest.Curve.Samples/math.Exp(value), sigma
+	e.LargestBatch = 0 // another type has another memory
+	return e
+}
+
+// ofType pools the profiles of a workload on a device type. Where there are none under that name, those of the same model
+// under other names count.
+func (b *Book) ofType(workload, deviceType string) (Profile, bool) {
+	same, alike := []Profile(nil), []Profile(nil)
+	for _, k := range b.keysOf(workload) {
+		switch {
+		case k.Type == deviceType:
+			same = append(same, b.profiles[k])
+		case column(k.Type) == column(deviceType):
+			alike = append(alike, b.profiles[k])
+		}
+	}
+	if len(same) == 0 {
+		same = alike
+	}
+	if len(same) == 0 {
+		return Profile{}, false
+	}
+	return pool(same), true
+}
+
+// keysOf are the keys of a workload, sorted.
+func (b *Book) keysOf(workload string) []Key {
+	b.index()
+	return b.indexed[workload]
+}
+
+// typesOf are the device types that a workload was measured on, sorted.
+func (b *Book) typesOf(workload string) (types []string) {
+	for _, k := range b.keysOf(workload) {
+		if len(types) == 0 || types[len(types)-1] != k.Type {
+			types = append(types, k.Type)
+		}
+	}
+	return types
+}
+
+// fit is a completion of the book's table, with what its rows and columns are.
+type fit struct {
+	*completion
+	columns map[string]int // by what column says of a type
+	kinds   map[string]int // by kind of workload; those with one row only are in it too
+	alone   map[string]bool
+	mean    float64 // of what is public about the speed of the devices in it
+}
+
+// estimate is the logarithm of a workload's rate on a type that it was never measured on, and one sigma of it. It takes
+// the workload on another type, and either the type under another workload or its model among those that are public.
+func (b *Book) estimate(workload, deviceType string) (value, sigma float64, known bool) {
+	if len(b.keysOf(workload)) == 0 {
+		return 0, 0, false
+	}
+	if b.fit == nil {
+		b.fit = b.newFit()
+	}
+	f := b.fit
+	at, seen := f.columns[column(deviceType)]
+	m, public := modelOf(deviceType)
+	if !seen && !public {
+		return 0, 0, false
+	}
+	unseen := prior{f.mean, unseenSigma}
+	if public {
+		unseen = prior{m.relativeSpeed(), ratioSigma}
+	}
+	if !seen {
+		at = -1
+	}
+	kind, ok := f.kinds[kindOf(workload)]
+	if !ok || f.alone[kindOf(workload)] {
+		kind = -1
+	}
+	value, sigma = f.predict(b.entries(workload, 0, f.columns), kind, at, unseen)
+	return value, sigma, true
+}
+
+// newFit completes the table of the workloads that were seen on two types or more; the others say nothing of devices.
+func (b *Book) newFit() *fit {
+	f := &fit{columns: map[string]int{}, kinds: map[string]int{}, alone: map[string]bool{}}
+	var rows []string
+	var types []string
+	b.index()
+	for _, w := range b.workloads {
+		columns := map[string]bool{}
+		for _, t := range b.typesOf(w) {
+			columns[column(t)] = true
+			if c := column(t); !slices.Contains(types, c) {
+				types = append(types, c)
+			}
+		}
+		if len(columns) > 1 {
+			rows = append(rows, w)
+		}
+	}
+	slices.Sort(types)
+	priors, public, count := make([]prior, len(types)), 0.0, 0.0
+	for i, t := range types {
+		f.columns[t] = i
+		if m, known := modelOf(t); known {
+			priors[i] = prior{m.relativeSpeed(), ratioSigma}
+			public += priors[i].value
+			count++
+		}
+	}
+	f.mean = public / max(1, count)
+	for i := range priors {
+		if priors[i].sigma == 0 {
+			priors[i] = prior{f.mean, unseenSigma}
+		}
+	}
+	slices.SortStableFunc(rows, func(a, z string) int { return b.lastSeen(z).Compare(b.lastSeen(a)) })
+	rows = rows[:min(len(rows), mostRows)]
+	slices.Sort(rows)
+	var entries []entry
+	var kinds []int
+	for i, w := range rows {
+		k, ok := f.kinds[kindOf(w)]
+		if !ok {
+			k = len(f.kinds)
+			f.kinds[kindOf(w)] = k
+		}
+		f.alone[kindOf(w)] = !ok
+		kinds = append(kinds, k)
+		entries = append(entries, b.entries(w, i, f.columns)...)
+	}
+	f.completion = newCompletion(entries, kinds, priors)
+	return f
+}
+
+// entries are what was measured of a workload, one for each column.
+func (b *Book) entries(workload string, row int, columns map[string]int) (entries []entry) {
+	for _, t := range b.typesOf(workload) {
+		at := columns[column(t)]
+		if slices.ContainsFunc(entries, func(e entry) bool { return e.column == at }) {
+			continue // another name of a model that is in it
+		}
+		p, _ := b.ofType(workload, t)
+		entries = append(entries, entry{row, at, math.Log(p.Rate()), p.Sigma() * p.Sigma()})
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.column, b.column) })
+	return entries
+}
+
+// kindOf is what workloads that are much alike have in common: the first word of the key. By default that is the script.
+func kindOf(workload string) string {
+	if i := strings.IndexAny(workload, ":/@"); i >= 0 {
+		return workload[:i]
+	}
+	return workload
+}
