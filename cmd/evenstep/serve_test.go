@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -33,6 +34,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/evenstep/evenstep/plugin"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
@@ -49,7 +51,12 @@ type server struct {
 // start runs evenstep serve with the arguments and does not wait until it listens.
 func start(t *testing.T, args ...string) *server {
 	t.Helper()
-	s := &server{t: t, cmd: exec.Command("evenstep", append([]string{"serve"}, args...)...), stderr: new(bytes.Buffer)}
+	return startCommand(t, append([]string{"serve"}, args...)...)
+}
+
+func startCommand(t *testing.T, args ...string) *server {
+	t.Helper()
+	s := &server{t: t, cmd: exec.Command("evenstep", args...), stderr: new(bytes.Buffer)}
 	// Under the race detector a process would rest for a second before it exits.
 	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	s.cmd.Stderr = s.stderr
@@ -127,6 +134,13 @@ func balance(t *testing.T, target string, creds credentials.TransportCredentials
 	evenstepv1.Balancer_BalanceClient, error,
 ) {
 	t.Helper()
+	return balanceJob(t, target, creds, &evenstepv1.Open{Job: "job", GlobalBatch: 8, Workers: []*evenstepv1.Worker{{}, {}}})
+}
+
+func balanceJob(t *testing.T, target string, creds credentials.TransportCredentials, open *evenstepv1.Open) (
+	evenstepv1.Balancer_BalanceClient, error,
+) {
+	t.Helper()
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +152,6 @@ func balance(t *testing.T, target string, creds credentials.TransportCredentials
 	if err != nil {
 		return nil, err
 	}
-	open := &evenstepv1.Open{Job: "job", GlobalBatch: 8, Workers: []*evenstepv1.Worker{{}, {}}}
 	if err := s.Send(&evenstepv1.BalanceRequest{Message: &evenstepv1.BalanceRequest_Open{Open: open}}); err != nil {
 		return nil, err
 	}
@@ -563,7 +576,8 @@ func TestServeOnTCPAsksForMutualTLS(t *testing.T) {
 // The proto and the rendezvous name the same.
 func TestJobPolicies(t *testing.T) {
 	want := []string{"auto", "equal", "lbbsp-cpu", "lbbsp-gpu-analytic", "lbbsp-gpu-tuning"}
-	if got := slices.Sorted(maps.Keys(jobPolicies())); !slices.Equal(got, want) {
+	policies := jobPolicies(&plugin.Folder{}, hclog.NewNullLogger())
+	if got := slices.Sorted(maps.Keys(policies)); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"cmp"
 	"math"
 	"slices"
 )
@@ -9,8 +8,12 @@ import (
 // leastImprovement is the share of the costs of the jobs that a change touches that it must save; less is rounding.
 const leastImprovement = 1e-12
 
-// mostEdges bounds the room that an improver takes: values of edges times jobs.
-const mostEdges = 40_000_000
+const (
+	mostNodes   = 2000       // of an improver
+	mostChanges = 20_000_000 // changes of single jobs that it keeps
+	// wideNodes is from how many nodes on only short cycles are looked at: two nodes, or three of which one is no device.
+	wideNodes = 48
+)
 
 // improver makes an assignment better by cycles. Its nodes are the kinds and "no device". The edge a→b is the job that
 // changes one device of a for one of b at the least cost; no device→b is one that gets a device more, a→no device one that
@@ -21,7 +24,11 @@ const mostEdges = 40_000_000
 type improver struct {
 	*assignment
 	nodes   int           // the kinds, then no device
-	best    []*tournament // by edge: what the change costs every job
+	edges   []*tournament // by edge, among the jobs that could ever make the change; nil for none
+	members [][]int32     // by edge: whose the tournament's values are
+	places  [][]int32     // by job: its place in the tournaments of the edges between its usable kinds and no device
+	rates   []float64     // by job
+	sizes   []int         // by job
 	costs   []float64     // by edge, the pool included
 	who     []int         // by edge; len(jobs) is the pool
 	pairs   []float64     // by edge: the least cost in two steps
@@ -32,24 +39,71 @@ type improver struct {
 // newImprover is nil where there are too many kinds and jobs for it.
 func newImprover(a *assignment) *improver {
 	nodes := len(a.free) + 1
-	if len(a.counts) == 0 || nodes*nodes > mostEdges/(len(a.counts)+1) {
+	changes := 0
+	for i := range a.in.jobs {
+		u := len(a.in.jobs[i].usable) + 1
+		changes += u * u
+	}
+	if nodes > mostNodes || changes > mostChanges {
 		return nil
 	}
-	m := &improver{assignment: a, nodes: nodes}
-	m.best = make([]*tournament, nodes*nodes)
-	m.costs, m.pairs = make([]float64, nodes*nodes), make([]float64, nodes*nodes)
-	m.who, m.through = make([]int, nodes*nodes), make([]int, nodes*nodes)
-	for e := range m.best {
-		value := make([]float64, len(a.counts))
-		for i := range value {
-			value[i] = m.change(i, e/nodes, e%nodes)
+	m := &improver{assignment: a, nodes: nodes, rates: make([]float64, len(a.counts)), sizes: make([]int, len(a.counts))}
+	m.costs, m.who = make([]float64, nodes*nodes), make([]int, nodes*nodes)
+	m.pairs, m.through = make([]float64, nodes*nodes), make([]int, nodes*nodes)
+	m.edges, m.members = make([]*tournament, nodes*nodes), make([][]int32, nodes*nodes)
+	values := make([][]float64, nodes*nodes)
+	for i := range a.counts {
+		m.measure(i)
+		var places []int32
+		m.between(i, func(_, from, to int) {
+			e := from*nodes + to
+			places = append(places, int32(len(values[e])))
+			values[e] = append(values[e], m.change(i, from, to))
+			m.members[e] = append(m.members[e], int32(i))
+		})
+		m.places = append(m.places, places)
+	}
+	for e, v := range values {
+		if len(v) > 0 {
+			m.edges[e] = newTournament(v)
 		}
-		m.best[e] = newTournament(value)
 	}
 	return m
 }
 
-// change is what it costs a job to change one device of kind from for one of kind to.
+// between lists the edges between a job's usable kinds and no device, numbered.
+func (m *improver) between(i int, f func(n, from, to int)) {
+	usable, none, n := m.in.jobs[i].usable, m.nodes-1, 0
+	for x := 0; x <= len(usable); x++ {
+		for y := 0; y <= len(usable); y++ {
+			if x == y {
+				continue
+			}
+			from, to := none, none
+			if x < len(usable) {
+				from = usable[x]
+			}
+			if y < len(usable) {
+				to = usable[y]
+			}
+			f(n, from, to)
+			n++
+		}
+	}
+}
+
+// measure keeps a job's joint rate and size.
+func (m *improver) measure(i int) {
+	j := &m.in.jobs[i]
+	m.rates[i], m.sizes[i] = 0, 0
+	for _, k := range j.usable {
+		c := m.counts[i][k]
+		m.rates[i] += float64(float64(c) * j.rate[k])
+		m.sizes[i] += c
+	}
+}
+
+// change is what it costs a job to change one device of kind from for one of kind to, about.
 func (m *improver) change(i, from, to int) float64 {
 	j, none := &m.in.jobs[i], m.nodes-1
 	counts := m.counts[i]
@@ -59,19 +113,22 @@ func (m *improver) change(i, from, to int) float64 {
 	if j.single && to != none && !m.alike(counts, from, to) {
 		return math.Inf(1)
 	}
+	rate, n := m.rates[i], m.sizes[i]
 	if from != none {
-		counts[from]--
+		rate, n = rate-j.rate[from], n-1
 	}
 	if to != none {
-		counts[to]++
+		rate, n = rate+j.rate[to], n+1
 	}
+	if n < j.min || n > j.max {
+		return math.Inf(1)
+	}
+	if j.current == nil || j.restart == 0 {
+		return float64(j.weight*j.run(rate, n)) - m.cost[i]
+	}
+	m.shift(i, from, to, 1)
 	after := j.cost(counts)
-	if from != none {
-		counts[from]++
-	}
-	if to != none {
-		counts[to]--
-	}
+	m.shift(i, from, to, -1)
 	return after - m.cost[i]
 }
 
@@ -91,34 +148,92 @@ func (m *improver) alike(counts []int, from, to int) bool {
 // update brings the edges up to date once a job has other devices.
 func (m *improver) update(i int) {
 	m.reckon(i)
+	m.measure(i)
 	m.touched = append(m.touched, i)
-	for e, t := range m.best {
-		t.set(i, m.change(i, e/m.nodes, e%m.nodes))
-	}
+	m.between(i, func(n, from, to int) {
+		m.edges[from*m.nodes+to].set(int(m.places[i][n]), m.change(i, from, to))
+	})
 }
 
 // run improves until there is no better cycle or the work is spent.
 func (m *improver) run(w *work) {
-	for w.spend(m.nodes * m.nodes * m.nodes) {
-		m.sweep()
-		from, by, ok := m.bestCycle()
-		if !ok || !m.apply(m.cycle(from, by)) && !m.applyAny() {
+	m.fill(w)
+	effort, find := m.nodes*m.nodes*m.nodes, m.bestCycle
+	if m.nodes > wideNodes {
+		effort, find = 3*m.nodes*m.nodes, m.shortCycle
+	}
+	m.sweep()
+	for w.spend(effort) {
+		cycle := find()
+		if cycle == nil {
+			return
+		}
+		if m.apply(cycle) {
+			m.sweep()
+			continue
+		}
+		// A job is in it twice, and its changes together cost more than each alone. Look for cycles without these edges.
+		for s, from := range cycle {
+			m.costs[from*m.nodes+cycle[(s+1)%len(cycle)]] = math.Inf(1)
+		}
+	}
+}
+
+// fill gives free devices to whom they help most, one at a time: the cheapest cycles, and most of them at first.
+func (m *improver) fill(w *work) {
+	none := m.nodes - 1
+	for w.spend(2 * m.nodes) {
+		least, kind := 0.0, -1
+		for k, free := range m.free {
+			if t := m.edges[none*m.nodes+k]; free > 0 && t != nil && t.value[t.least()] < least {
+				least, kind = t.value[t.least()], k
+			}
+		}
+		if kind < 0 {
+			return
+		}
+		e := none*m.nodes + kind
+		m.who[e], m.who[kind*m.nodes+none] = int(m.members[e][m.edges[e].least()]), len(m.counts)
+		if !m.apply([]int{none, kind}) {
 			return
 		}
 	}
 }
 
-// sweep finds the least costs of one step and of two.
+// sweep finds the least cost of each edge.
 func (m *improver) sweep() {
 	none := m.nodes - 1
-	for e, t := range m.best {
-		from := e / m.nodes
-		m.who[e] = t.least()
-		m.costs[e] = t.value[m.who[e]]
-		if from != e%m.nodes && (from == none || m.free[from] > 0) && m.costs[e] > 0 {
+	for e, t := range m.edges {
+		from, to := e/m.nodes, e%m.nodes
+		m.costs[e] = math.Inf(1)
+		if t != nil {
+			m.costs[e], m.who[e] = t.value[t.least()], int(m.members[e][t.least()])
+		}
+		if from != to && (from == none || m.free[from] > 0) && m.costs[e] > 0 {
 			m.costs[e], m.who[e] = 0, len(m.counts)
 		}
 	}
+}
+
+// shortCycle is the cycle of the least cost below 0 among those of two nodes, or of three with no device; nil for none.
+func (m *improver) shortCycle() (cycle []int) {
+	none, least := m.nodes-1, 0.0
+	for a := range m.nodes {
+		for b := range m.nodes {
+			ab := m.costs[a*m.nodes+b]
+			if cost := ab + m.costs[b*m.nodes+a]; cost < least {
+				least, cycle = cost, []int{a, b}
+			}
+			if cost := m.costs[none*m.nodes+a] + ab + m.costs[b*m.nodes+none]; a != none && b != none && cost < least {
+				least, cycle = cost, []int{none, a, b}
+			}
+		}
+	}
+	return cycle
+}
+
+// inTwo finds the least cost from each node to each in two steps.
+func (m *improver) inTwo() {
 	for a := range m.nodes {
 		for b := range m.nodes {
 			least, through := math.Inf(1), 0
@@ -144,17 +259,21 @@ func (m *improver) back(a, c int) (cost float64, steps int) {
 	return there + m.pairs[c*m.nodes+a], 2
 }
 
-// bestCycle is that of the least cost, if any is below 0: through a and c.
-func (m *improver) bestCycle() (a, c int, ok bool) {
-	least := 0.0
+// bestCycle is that of the least cost below 0 with at most four nodes; nil for none.
+func (m *improver) bestCycle() (cycle []int) {
+	m.inTwo()
+	least, a, c := 0.0, -1, -1
 	for x := range m.nodes {
 		for y := range m.nodes {
 			if cost, _ := m.back(x, y); cost < least {
-				least, a, c, ok = cost, x, y, true
+				least, a, c = cost, x, y
 			}
 		}
 	}
-	return a, c, ok
+	if a < 0 {
+		return nil
+	}
+	return m.cycle(a, c)
 }
 
 // cycle lists the nodes of the best cycle through a and c; the last leads to the first.
@@ -167,29 +286,6 @@ func (m *improver) cycle(a, c int) []int {
 		nodes = append(nodes, c, m.through[c*m.nodes+a])
 	}
 	return nodes
-}
-
-// applyAny tries all cycles of negative cost, the best first: that of the best may be wrong, where a job is in it twice.
-func (m *improver) applyAny() bool {
-	type pair struct {
-		a, c int
-		cost float64
-	}
-	var all []pair
-	for a := range m.nodes {
-		for c := range m.nodes {
-			if cost, _ := m.back(a, c); cost < 0 {
-				all = append(all, pair{a, c, cost})
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(x, y pair) int { return cmp.Compare(x.cost, y.cost) })
-	for _, p := range all {
-		if m.apply(m.cycle(p.a, p.c)) {
-			return true
-		}
-	}
-	return false
 }
 
 // apply changes the assignment along a cycle if that really saves.

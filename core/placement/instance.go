@@ -28,6 +28,7 @@ type job struct {
 	index    int       // into Problem.Jobs
 	work     float64   // samples
 	rate     []float64 // samples per second of one device, by kind; 0 where it cannot run
+	usable   []int     // the kinds with a rate
 	min, max int       // workers; max is at most what there is for it
 	// communicate is the seconds that all-reduces would take on infinitely many workers: on n they take 1 - 1/n of it.
 	communicate float64
@@ -120,6 +121,7 @@ func (in *instance) job(index int) (j job, reason string) {
 		}
 		if rate := of.SamplesPerSecond[kd.typ]; rate > 0 && of.RemainingSamples/rate <= mostRun {
 			j.rate[k] = rate
+			j.usable = append(j.usable, k)
 			here[kd.typ] += kd.cap
 			all += kd.cap
 		}
@@ -130,6 +132,10 @@ func (in *instance) job(index int) (j job, reason string) {
 		for _, n := range here {
 			most = max(most, n)
 		}
+	}
+	if j.fixed {
+		in.hold(&j, of)
+		return j, ""
 	}
 	if most < j.min {
 		return j, in.whyNot(of, most)
@@ -149,6 +155,19 @@ func (in *instance) whyNot(of *Job, most int) string {
 		alike = " of one type"
 	}
 	return fmt.Sprintf("it needs %d devices and there are %d%s that it can run on", of.MinWorkers, most, alike)
+}
+
+// hold leaves a fixed job what it has, whatever it may have.
+func (in *instance) hold(j *job, of *Job) {
+	in.locate(j, of)
+	j.min = sum(j.current)
+	j.max, j.single, j.usable = j.min, false, nil
+	for k, c := range j.current {
+		if c > 0 {
+			j.rate[k] = of.SamplesPerSecond[in.kinds[k].typ]
+			j.usable = append(j.usable, k)
+		}
+	}
 }
 
 // locate counts the devices that the job runs on now.

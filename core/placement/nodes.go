@@ -30,9 +30,14 @@ func (in *instance) nodes(schedule []slot) [][]Share {
 			n.fit(i, schedule[i].counts)
 		}
 	}
-	shares := make([][]Share, len(schedule))
-	for i, held := range n.held {
-		for k, c := range held {
+	return in.shares(n.held)
+}
+
+// shares says by job what it holds of each pool.
+func (in *instance) shares(held [][]int) [][]Share {
+	shares := make([][]Share, len(held))
+	for i, of := range held {
+		for k, c := range of {
 			if c > 0 {
 				pool := in.problem.Pools[k]
 				shares[i] = append(shares[i], Share{pool.Node, pool.Type, c})

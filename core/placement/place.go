@@ -23,7 +23,10 @@ func Place(p *Problem, policy string, s Search) (*Plan, error) {
 	if len(in.jobs) == 0 {
 		return plan, checkPolicy(policy)
 	}
-	w := s.work(len(p.Jobs))
+	if s.Budget <= 0 {
+		s.Budget = max(defaultBudget, budgetPerJob*len(p.Jobs))
+	}
+	w := s.work()
 	fit := in.fit(false)
 	if fit == nil {
 		plan.Model = Queue
@@ -33,7 +36,7 @@ func Place(p *Problem, policy string, s Search) (*Plan, error) {
 		return nil, err
 	}
 	plan.Complete = !w.cut
-	in.describe(plan, schedule)
+	in.describe(plan, schedule, in.nodes(schedule))
 	plan.LowerBoundSeconds = min(bound, plan.MeanSeconds)
 	return plan, nil
 }
@@ -87,8 +90,7 @@ func (in *instance) solve(policy string, fit *assignment, w *work) (schedule []s
 }
 
 // describe writes the schedule into the plan.
-func (in *instance) describe(plan *Plan, schedule []slot) {
-	shares := in.nodes(schedule)
+func (in *instance) describe(plan *Plan, schedule []slot, shares [][]Share) {
 	jct := make([]float64, len(schedule))
 	for i, s := range schedule {
 		j := &in.jobs[i]

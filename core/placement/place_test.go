@@ -264,8 +264,8 @@ func TestApproximateAgainstExact(t *testing.T) {
 		if fit == nil || len(in.jobs) == 0 {
 			t.Skip("not static")
 		}
-		optimum := in.exact(Search{}.work(0)).total()
-		a, bound := in.approximate(fit, Search{}.work(0), 1)
+		optimum := in.exact(Search{}.work()).total()
+		a, bound := in.approximate(fit, Search{}.work(), 1)
 		if bound > optimum*(1+1e-12) {
 			t.Fatalf("bound %v above the optimum %v", bound, optimum)
 		}

@@ -6,58 +6,52 @@ import (
 )
 
 const (
-	priceRounds = 300 // our choice; the paper's market clears one category at a time
+	priceRounds = 400 // our choice; the paper's market clears one category at a time
+	// priceMemory is the weight of one round's demand in the demand that prices follow. Where kinds are alike, each round
+	// all want the cheapest: only the average says who wants what.
+	priceMemory = 0.05
 	// mostOptions is up to how many vectors of counts a job's demand is found by trying all of them, which makes the bound
 	// tighter; beyond, kinds are mixed in fractions.
 	mostOptions = 3000
 )
 
-// clearingPrices are market-clearing prices, one per kind, of an infinitely divisible market: at them every job demands what is
-// best for it and no kind is demanded more than there is, about.
+// clearingPrices are market-clearing prices, one per kind, of an infinitely divisible market: at them every job demands what
+// is best for it and no kind is demanded more than there is, about.
 //
 // For any prices p >= 0, every assignment costs at least L(p) = Σ min over n of (cost(n) + p·n) - p·cap, since it leaves
 // p·(cap - n) >= 0. So L(p) is a lower bound of the static optimum, whatever the prices.
 type clearingPrices struct {
-	of    []float64 // by kind, in weighted seconds a device
-	bound float64   // the best L found, of the weighted sum
-	// demand is what each job demands at the prices, by kind, in fractions of devices where those were allowed.
+	bound float64 // the best L found, of the weighted sum
+	// demand is what each job demands at the prices, by kind, on average, in fractions of devices.
 	demand [][]float64
 }
 
-// clear finds clearing prices: they rise where demand is above the supply and fall where it is below, less and less; the
-// average of the second half counts.
+// clear finds clearing prices: they rise where demand is above the supply and fall where it is below, less and less.
 func (in *instance) clear(w *work) *clearingPrices {
-	free := newAssignment(in).free
-	d := newDemand(in, free)
-	p := &clearingPrices{of: d.start(), bound: math.Inf(-1), demand: d.demand}
-	mean := make([]float64, len(p.of))
-	halves := 0.0
+	d := newDemand(in, newAssignment(in).free)
+	p := &clearingPrices{bound: math.Inf(-1), demand: make([][]float64, len(in.jobs))}
+	for i := range p.demand {
+		p.demand[i] = make([]float64, len(d.free))
+	}
+	price, demanded := d.start(), make([]float64, len(d.free))
+	for k, free := range d.free {
+		demanded[k] = float64(free)
+	}
 	for round := range priceRounds {
-		if !w.spend(len(in.jobs) * d.effort) {
+		if !w.spend(d.effort) && round > 0 {
 			break
 		}
-		p.bound = max(p.bound, d.at(p.of))
+		p.bound = max(p.bound, d.at(price))
+		d.remember(p.demand, 1/(1+float64(round)*priceMemory))
 		step := 1 / (1 + float64(round)/20)
-		for k := range p.of {
-			if round >= priceRounds/2 {
-				mean[k] += p.of[k]
+		for k, free := range d.free {
+			demanded[k] += priceMemory * (d.total[k] - demanded[k])
+			if free > 0 {
+				price[k] *= math.Pow(max(0.25, min(demanded[k]/float64(free), 4)), step)
 			}
-			ratio := 0.25
-			if free[k] > 0 {
-				ratio = max(ratio, min(d.total[k]/float64(free[k]), 4))
-			}
-			p.of[k] = max(p.of[k]*math.Pow(ratio, step), math.SmallestNonzeroFloat64*1e20)
-		}
-		if round >= priceRounds/2 {
-			halves++
+			price[k] = max(price[k], 1e-300)
 		}
 	}
-	if halves > 0 {
-		for k := range mean {
-			p.of[k] = mean[k] / halves
-		}
-	}
-	p.bound = max(p.bound, d.at(p.of))
 	return p
 }
 
@@ -68,13 +62,12 @@ type demander struct {
 	options [][][]int // by job: all that it can have; nil for fractions
 	demand  [][]float64
 	total   []float64 // of the demand, by kind
-	effort  int       // of one job, in units of work
+	effort  int       // of one round, in units of work
 	order   []int     // room for the hull
 }
 
 func newDemand(in *instance, free []int) *demander {
-	d := &demander{in: in, free: free, demand: make([][]float64, len(in.jobs)), total: make([]float64, len(free)),
-		effort: 8 * len(free)}
+	d := &demander{in: in, free: free, demand: make([][]float64, len(in.jobs)), total: make([]float64, len(free))}
 	d.options = make([][][]int, len(in.jobs))
 	few := 1.0
 	for _, f := range free {
@@ -82,9 +75,10 @@ func newDemand(in *instance, free []int) *demander {
 	}
 	for i := range in.jobs {
 		d.demand[i] = make([]float64, len(free))
+		d.effort += 4*len(in.jobs[i].usable) + 1
 		if few*float64(len(in.jobs)) <= 20*mostOptions && few <= mostOptions {
 			d.options[i] = in.jobs[i].options(in, free)
-			d.effort = max(d.effort, len(d.options[i])*len(free))
+			d.effort += len(d.options[i]) * len(free)
 		}
 	}
 	return d
@@ -138,12 +132,12 @@ func (d *demander) start() []float64 {
 	for i := range d.in.jobs {
 		j := &d.in.jobs[i]
 		rate := 0.0
-		for k, r := range j.rate {
-			rate += float64(r*float64(d.free[k])) * share
+		for _, k := range j.usable {
+			rate += float64(j.rate[k]*float64(d.free[k])) * share
 		}
-		for k, r := range j.rate {
+		for _, k := range j.usable {
 			if rate > 0 {
-				p[k] += share * j.weight * j.work * r / (rate * rate)
+				p[k] += share * j.weight * j.work * j.rate[k] / (rate * rate)
 			}
 		}
 	}
@@ -178,6 +172,15 @@ func (d *demander) at(p []float64) (bound float64) {
 	return bound
 }
 
+// remember takes the demand into an average, in which it has the weight share.
+func (d *demander) remember(average [][]float64, share float64) {
+	for i, demand := range d.demand {
+		for _, k := range d.in.jobs[i].usable {
+			average[i][k] += share * (demand[k] - average[i][k])
+		}
+	}
+}
+
 // try finds a job's demand among all its options.
 func (d *demander) try(i int, p []float64) float64 {
 	best, least := 0, math.Inf(1)
@@ -204,8 +207,8 @@ func (d *demander) mix(i int, p []float64) float64 {
 	j := &d.in.jobs[i]
 	m := mixing{job: j, p: p, least: math.Inf(1), order: d.order[:0]}
 	if j.single {
-		for k, rate := range j.rate {
-			if rate > 0 && d.free[k] > 0 {
+		for _, k := range j.usable {
+			if d.free[k] > 0 {
 				m.corner(k)
 			}
 		}
@@ -292,8 +295,8 @@ func (m *mixing) edge(a, b int) {
 // alongHull offers the corners and edges of the lower convex hull from the cheapest kind, per device, to the fastest.
 func (m *mixing) alongHull(free []int) {
 	j := m.job
-	for k, rate := range j.rate {
-		if rate > 0 && free[k] > 0 {
+	for _, k := range j.usable {
+		if free[k] > 0 {
 			m.order = append(m.order, k)
 		}
 	}

@@ -150,6 +150,11 @@ func (j *Job) check() error {
 	case j.Fixed && len(j.Current) == 0:
 		return errors.New("current: missing; a fixed job needs it")
 	}
+	for s, share := range j.Current {
+		if j.Fixed && !(j.RemainingSamples/j.SamplesPerSecond[share.Type] <= mostRun) {
+			return fmt.Errorf("current[%d]: a fixed job runs on %s, for which samples_per_second has none", s, share.Type)
+		}
+	}
 	types := make([]string, 0, len(j.SamplesPerSecond))
 	for t := range j.SamplesPerSecond {
 		types = append(types, t)

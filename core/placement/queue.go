@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
 )
@@ -112,11 +113,15 @@ func (q *queueSearch) slots(p *queuePlan) []slot {
 	return schedule
 }
 
-// mean makes a weighted mean of a bound of the sum. Rounding may have put it above the plan's by a hair.
+// mean makes a weighted mean of a bound of the sum. Rounding may have put that above the plan's by a hair; 0 is a bound
+// where no other is finite.
 func (q *queueSearch) mean(p *queuePlan, bound float64) float64 {
 	total := 0.0
 	for _, w := range q.weight {
 		total += w
 	}
-	return max(0, min(bound, p.cost)/total)
+	if bound = min(bound, p.cost); math.IsInf(bound, 1) {
+		return 0
+	}
+	return max(0, bound/total)
 }

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -146,18 +147,8 @@ func (q *queueSearch) ladder(j *job) []allotment {
 
 func (q *queueSearch) sorted(kinds []int, key func(int) float64) []int {
 	kinds = slices.Clone(kinds)
-	slices.SortStableFunc(kinds, func(a, b int) int { return compareFloats(key(a), key(b)) })
+	slices.SortStableFunc(kinds, func(a, b int) int { return cmp.Compare(key(a), key(b)) })
 	return kinds
-}
-
-func compareFloats(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // climb appends allotments that fill the kinds in their order: all there is, halves, thirds and smaller parts, which leave

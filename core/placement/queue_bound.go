@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -26,8 +27,9 @@ import (
 //
 // The same prices say who should run where: the first plan is made with them.
 
-// Rounding in the bound's sums, as a share of their terms: far above what it can be, far below what matters.
-const boundRounding = 1e-12
+// Rounding in the bound's sums, as a share of their terms: far above what it can be for thousands of jobs, far below what
+// matters.
+const boundRounding = 1e-11
 
 const (
 	boundShare    = 4      // of the work goes into the bound at most
@@ -143,7 +145,7 @@ func (d *dual) cheapest(p *prices, i int) (best int, cost float64) {
 func (d *dual) cost() int {
 	n := 0
 	for i := range d.options {
-		n += len(d.options[i])/d.stride*(len(d.in.kinds)+8) + 100
+		n += len(d.options[i])/d.stride*(len(d.in.kinds)+16) + 400
 	}
 	return n
 }
@@ -152,7 +154,7 @@ func (d *dual) cost() int {
 func (d *dual) build() {
 	p := &d.prices
 	density := func(i int) float64 { return d.weight[i] / d.area[i] }
-	slices.SortStableFunc(d.smith, func(a, b int) int { return compareFloats(density(b), density(a)) })
+	slices.SortStableFunc(d.smith, func(a, b int) int { return cmp.Compare(density(b), density(a)) })
 	ends, rates := d.machine()
 	p.time, p.density = append(p.time[:0], 0), p.density[:0]
 	t, piece := 0.0, 0
@@ -183,7 +185,7 @@ func (d *dual) machine() (ends, rates []float64) {
 		}
 	}
 	least := d.supply(&d.prices) * 1e-9
-	slices.SortStableFunc(fixed, func(a, b int) int { return compareFloats(d.menus[a][0].now, d.menus[b][0].now) })
+	slices.SortStableFunc(fixed, func(a, b int) int { return cmp.Compare(d.menus[a][0].now, d.menus[b][0].now) })
 	for _, i := range fixed {
 		a := &d.menus[i][0]
 		ends, rates = append(ends, a.now), append(rates, max(least, all))

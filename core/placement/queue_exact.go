@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -122,7 +123,7 @@ func (b *branches) grow(depth int, cost, priced float64) {
 	if b.cut || b.hopeless(cost+alone) || b.hopeless(priced+dual-b.paid) {
 		return
 	}
-	slices.SortStableFunc(moves, func(x, y branch) int { return compareFloats(x.excess, y.excess) })
+	slices.SortStableFunc(moves, func(x, y branch) int { return cmp.Compare(x.excess, y.excess) })
 	for n := range moves {
 		m := &moves[n]
 		// What is open else costs at least what it did here.

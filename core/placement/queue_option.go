@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -32,57 +33,61 @@ func (q *queueSearch) offer(i int) []option {
 // mostBoxes bounds the options of one job that has too many allotments to enumerate.
 const mostBoxes = 150
 
-// boxes covers all allotments by the seconds x = work/rate that they compute. From x1 to x2 the joint rate is at least
-// work/x2, and the run x + C(1 - 1/n) at least what it is with the most workers that the fewest workers allow: n >=
-// min, and n >= rate over the fastest kind's.
+// boxes covers all allotments by the seconds x = work/rate that they compute. In the box from x to y the joint rate is at
+// least work/y, and no run is shorter than x + C·(1 - 1/n) can be there, where n is at least min, and at least the rate
+// over that of the fastest kind.
 func boxes(in *instance, j *job) []option {
-	slowest, fastest, top := math.Inf(1), 0.0, in.topRate(j)
+	slowest, fastest := math.Inf(1), 0.0
 	for k, rate := range j.rate {
 		if rate > 0 && in.kinds[k].cap > 0 {
 			slowest, fastest = min(slowest, rate), max(fastest, rate)
 		}
 	}
+	first, last := j.work/in.topRate(j), j.work/(float64(j.min)*slowest)*(1+1e-9)
 	restart := 0.0
 	if j.current != nil {
 		restart = j.restart
 	}
-	first, last := j.work/top, j.work/(float64(j.min)*slowest)*(1+1e-9)
-	if j.communicate == 0 && restart == 0 {
+	if j.communicate == 0 && restart == 0 { // work/y times the run is the work
 		return []option{{area: j.work, run: first}}
 	}
 	run := func(x float64) float64 {
 		return x + float64(j.communicate*max(0, 1-min(float64(x*fastest)/j.work, 1/float64(j.min)))) + restart
 	}
 	corner := j.work / (float64(j.min) * fastest) // the run is convex in x, with one corner
-	ratio := 1.02
-	for span := 1.0; ; ratio = 1 + (ratio-1)*1.5 {
-		span = 1
-		for range mostBoxes - 2 {
-			span *= ratio
-		}
-		if span*first >= last || ratio > 1e6 {
-			break
-		}
-	}
+	ratio := boxRatio(first, last)
 	var options []option
 	for x, n := first, 0; n < mostBoxes && (n == 0 || x < last); n++ {
-		to := x * ratio
+		y := x * ratio
 		if n == mostBoxes-1 {
-			to = max(to, last)
+			y = max(y, last)
 		}
-		least := min(run(x), run(to))
-		if x < corner && corner < to {
+		least := min(run(x), run(y))
+		if x < corner && corner < y {
 			least = min(least, run(corner))
 		}
-		options = append(options, option{area: j.work / to * least, run: least})
-		x = to
+		options = append(options, option{area: j.work / y * least, run: least})
+		x = y
 	}
 	return undominated(options)
 }
 
-// undominated are the options of which none is smaller both in area and in run.
+// boxRatio is how wide boxes are, so that there are not too many: 2 % or more.
+func boxRatio(first, last float64) float64 {
+	for width := 0.02; ; width *= 1.5 {
+		reach := first
+		for range mostBoxes {
+			reach *= 1 + width
+		}
+		if reach >= last || width > 1e6 {
+			return 1 + width
+		}
+	}
+}
+
+// undominated leaves out the options that are no smaller than another in area or in run.
 func undominated(options []option) []option {
-	slices.SortStableFunc(options, func(a, b option) int { return compareFloats(a.run, b.run) })
+	slices.SortStableFunc(options, func(a, b option) int { return cmp.Compare(a.run, b.run) })
 	kept := options[:0]
 	for _, o := range options {
 		if len(kept) == 0 || o.area < kept[len(kept)-1].area {
@@ -112,7 +117,7 @@ func (in *instance) topRate(j *job) float64 {
 		}
 		supplies[at].cap += kd.cap
 	}
-	slices.SortStableFunc(supplies, func(a, b supply) int { return compareFloats(b.rate, a.rate) })
+	slices.SortStableFunc(supplies, func(a, b supply) int { return cmp.Compare(b.rate, a.rate) })
 	sum, left, single := 0.0, j.max, 0.0
 	for _, s := range supplies {
 		single = max(single, float64(min(s.cap, j.max))*s.rate)

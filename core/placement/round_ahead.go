@@ -77,7 +77,7 @@ func (p *RoundProblem) waiting() (order []int, known int) {
 func (p *RoundProblem) anyFits(order []int) bool {
 	for _, i := range order {
 		for _, way := range p.Jobs[i].Ways {
-			if fits(way.Counts, p.Devices) {
+			if within(way.Counts, p.Devices) {
 				return true
 			}
 		}

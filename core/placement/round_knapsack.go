@@ -144,7 +144,7 @@ func (g *grid) from(t, base int, counts []int, f func(from, to int)) {
 	}
 }
 
-func fits(counts, free []int) bool {
+func within(counts, free []int) bool {
 	for t, n := range counts {
 		if n > free[t] {
 			return false

@@ -142,7 +142,7 @@ func (m *market) greedy(prices []float64) {
 			best, gain := -1, math.Inf(-1)
 			for w := range it.ways {
 				v := m.reduced(it, w, prices)
-				if v > gain && (pass == 1 || v > 0) && fits(it.ways[w].Counts, left) {
+				if v > gain && (pass == 1 || v > 0) && within(it.ways[w].Counts, left) {
 					best, gain = w, v
 				}
 			}

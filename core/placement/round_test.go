@@ -62,7 +62,7 @@ func (k *knapsack) every(i int, left []int) float64 {
 	}
 	best := k.every(i+1, left)
 	for w, way := range k.items[i].ways {
-		if fits(way.Counts, left) {
+		if within(way.Counts, left) {
 			rest := slices.Clone(left)
 			for t, n := range way.Counts {
 				rest[t] -= n
@@ -102,8 +102,8 @@ func TestPricesBoundTheBestChoice(t *testing.T) {
 	})
 }
 
-// crowd is so many jobs on so many devices, with the sizes of Gavel's generator.
-func crowd(jobs, types, devices int, seed uint64) *RoundProblem {
+// roundCrowd is so many jobs on so many devices, with the sizes of Gavel's generator.
+func roundCrowd(jobs, types, devices int, seed uint64) *RoundProblem {
 	random := rand.New(rand.NewPCG(seed, 1))
 	p := &RoundProblem{Devices: slices.Repeat([]int{devices / types}, types)}
 	for range jobs {
@@ -130,7 +130,7 @@ func TestLargeRoundsAreNearTheirBound(t *testing.T) {
 		gap                  float64
 	}{{2048, 3, 980, 1e-5}, {2048, 7, 980, 2e-4}, {10000, 3, 1000, 1e-5}} {
 		for seed := range uint64(3) {
-			p := crowd(c.jobs, c.types, c.devices, seed)
+			p := roundCrowd(c.jobs, c.types, c.devices, seed)
 			plan, err := Round(p)
 			if err != nil {
 				t.Fatal(err)
@@ -293,7 +293,7 @@ func ways(counts []int, speed float64) func(*RoundProblem, *RoundJob) {
 func BenchmarkRound(b *testing.B) {
 	for _, c := range [][3]int{{100, 3, 48}, {2048, 3, 980}, {2048, 7, 980}, {10000, 3, 1000}} {
 		b.Run(fmt.Sprintf("%d jobs on %d devices of %d types", c[0], c[2], c[1]), func(b *testing.B) {
-			p := crowd(c[0], c[1], c[2], 1)
+			p := roundCrowd(c[0], c[1], c[2], 1)
 			for b.Loop() {
 				if _, err := Round(p); err != nil {
 					b.Fatal(err)
@@ -305,7 +305,7 @@ func BenchmarkRound(b *testing.B) {
 
 // Target: 50 ms, but for the first round.
 func BenchmarkRoundHolding(b *testing.B) {
-	p := crowd(100, 3, 48, 1)
+	p := roundCrowd(100, 3, 48, 1)
 	p.Hold, p.Seconds = true, 360
 	plan, err := Round(p)
 	if err != nil {

@@ -23,10 +23,10 @@ type work struct {
 	cut             bool // Stop said so
 }
 
-func (s Search) work(jobs int) *work {
+func (s Search) work() *work {
 	w := &work{left: s.Budget, untilStop: stopEvery, stop: s.Stop}
 	if w.left <= 0 {
-		w.left = max(defaultBudget, budgetPerJob*jobs)
+		w.left = defaultBudget
 	}
 	return w
 }

@@ -41,8 +41,8 @@ func TestGapToExact(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 2))
 			for range 60 {
 				in := compile(published(rng, s.jobs, s.capacity, bandwidth))
-				optimum := in.exact(Search{}.work(0)).total()
-				a, bound := in.approximate(in.fit(false), Search{}.work(0), 1)
+				optimum := in.exact(Search{}.work()).total()
+				a, bound := in.approximate(in.fit(false), Search{}.work(), 1)
 				gaps = append(gaps, a.total()/optimum-1)
 				if bound > optimum*(1+1e-12) {
 					t.Fatalf("bound %v above the optimum %v", bound, optimum)

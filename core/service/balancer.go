@@ -25,7 +25,7 @@ import (
 // maxAllWorkers bounds the workers of all open jobs together, and with them what the jobs keep.
 const maxAllWorkers = 1 << 20
 
-// Policy decides the batch sizes of one job.
+// Policy decides the batch sizes of one job. One that is an io.Closer as well is closed when its job ends or begins anew.
 type Policy interface {
 	// Step takes what the step cost each worker, in rank order, and returns the sizes that hold from lag steps later on
 	// and whether they are others than before. Calls come one at a time, in the order of the steps.
@@ -176,6 +176,7 @@ func (b *Balancer) release(key jobKey, j *job) {
 	if j.holders--; j.holders == 0 {
 		b.workers -= j.charged
 		delete(b.jobs, key)
+		j.end()
 	}
 }
 

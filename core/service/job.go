@@ -1,6 +1,7 @@
 package service
 
 import (
+	"io"
 	"math"
 	"slices"
 	"sync"
@@ -29,6 +30,7 @@ type job struct {
 	policy     Policy
 	allocation cluster.Allocation // in force
 	answered   bool               // whether any step was
+	hints      []hint             // by rank, the newest
 	nextStep   uint64             // the first that is not answered, in a job with one stream
 	gatherer   *gatherer          // in a job with a stream for each worker; else nil
 	streams    []*stream          // by rank, or one for all; nil where there is none
@@ -81,15 +83,30 @@ func (j *job) begin(o *opening, policies Policies) error {
 	if err != nil {
 		return invalid("open: %v", err)
 	}
+	j.closePolicy()
 	j.opening, j.problem, j.policy, j.gatherer, j.answered = o, problem, policy, nil, false
 	j.allocation = cluster.Allocation{Version: 1, BatchSizes: slices.Clone(o.start), Reason: "the job begins"}
 	j.nextStep = 0
+	j.hints = make([]hint, len(problem.Workers))
 	j.streams = make([]*stream, 1)
 	if o.rank != allRanks {
 		j.gatherer = newGatherer(len(problem.Workers))
 		j.streams = make([]*stream, len(problem.Workers))
 	}
 	return nil
+}
+
+// end frees what the job's policy holds. No stream has the job any more.
+func (j *job) end() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.closePolicy()
+}
+
+func (j *job) closePolicy() {
+	if closer, ok := j.policy.(io.Closer); ok {
+		closer.Close()
+	}
 }
 
 // leave takes the stream out of the job, unless it is out already. The steps that waited for it alone are answered.
@@ -128,7 +145,9 @@ func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 		return
 	}
 	if j.gatherer != nil {
-		j.gatherer.add(s.slot, r.GetStep(), r.GetNextFreeStep(), observation(r.GetWorkers()[0]))
+		w := r.GetWorkers()[0]
+		j.hints[s.slot] = newHint(w)
+		j.gatherer.add(s.slot, r.GetStep(), r.GetNextFreeStep(), observation(j.opening.job.Workers[s.slot], w))
 		j.settle()
 		return
 	}
@@ -138,7 +157,8 @@ func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 	j.nextStep = r.GetStep() + 1
 	seen := make([]speed.Observation, len(j.opening.job.Workers))
 	for _, w := range r.GetWorkers() {
-		seen[w.GetRank()] = observation(w)
+		seen[w.GetRank()] = observation(j.opening.job.Workers[w.GetRank()], w)
+		j.hints[w.GetRank()] = newHint(w)
 	}
 	j.makeRoom()
 	j.decide(seen, r.GetNextFreeStep()-r.GetStep())
@@ -176,6 +196,9 @@ func (j *job) decide(seen []speed.Observation, lag uint64) {
 		j.allocation.BatchSizes = slices.Clone(d.BatchSizes)
 	}
 	j.allocation.StepSeconds, j.allocation.Reason = d.StepSeconds, d.Reason
+	if why := explain(j.opening.job.Workers, seen, j.hints); why != "" {
+		j.allocation.Reason += "; " + why
+	}
 }
 
 // makeRoom gives each stream room for an answer. A stream for all workers loses its oldest unread one, since each says

@@ -3,6 +3,8 @@ package service
 import (
 	"context"
 	"io"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,10 +21,13 @@ import (
 )
 
 // realPolicies are the ones of package sizing.
-var realPolicies = Policies{
-	"auto":  func(p sizing.Problem, start []int) (Policy, error) { return sizing.NewAuto(p, start) },
-	"equal": func(p sizing.Problem, start []int) (Policy, error) { return sizing.NewEqual(p, start) },
-}
+var realPolicies = func() Policies {
+	policies := Policies{}
+	for _, k := range sizing.Kinds() {
+		policies[k.Name] = func(p sizing.Problem, start []int) (Policy, error) { return k.New(p, start) }
+	}
+	return policies
+}()
 
 // reader is a client that reads all its answers and checks that each is an allocation of the job.
 type reader struct {
@@ -56,6 +61,7 @@ func (r *reader) read(t *rapid.T) {
 // Whatever workers report, lose, repeat and delay, and whenever they come and go, each answer is an allocation.
 func TestEveryAnswerSumsToTheGlobalBatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
+		names := append(slices.Sorted(maps.Keys(realPolicies)), "")
 		workers := rapid.IntRange(1, 5).Draw(t, "workers")
 		quantum := rapid.IntRange(1, 4).Draw(t, "quantum")
 		proposal := &evenstepv1.Open{
@@ -63,7 +69,7 @@ func TestEveryAnswerSumsToTheGlobalBatch(t *testing.T) {
 			Quantum:     uint32(quantum),
 			GlobalBatch: uint32(quantum * workers * rapid.IntRange(1, 50).Draw(t, "quanta")),
 			Workers:     make([]*evenstepv1.Worker, workers),
-			Policy:      rapid.SampledFrom([]string{"", "auto", "equal"}).Draw(t, "policy"),
+			Policy:      rapid.SampledFrom(names).Draw(t, "policy"),
 		}
 		for i := range proposal.Workers {
 			proposal.Workers[i] = &evenstepv1.Worker{}
@@ -126,12 +132,14 @@ func drawReport(t *rapid.T, r *reader, workers int) *evenstepv1.StepReport {
 	return report
 }
 
-// The gatherer counts what steps are missing as it goes along; here each count is taken anew.
+// The gatherer counts what steps are missing as it goes along; here each count is taken anew. A rank that repeats
+// itself counts once.
 func TestTheGathererCountsRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		workers := rapid.IntRange(1, 4).Draw(t, "workers")
 		g := newGatherer(workers)
 		last, any := uint64(0), false
+		reporters := map[uint64]map[int]bool{} // by step
 		for range rapid.IntRange(1, 100).Draw(t, "events") {
 			rank := rapid.IntRange(0, workers-1).Draw(t, "rank")
 			switch rapid.IntRange(0, 9).Draw(t, "event") {
@@ -141,7 +149,11 @@ func TestTheGathererCountsRight(t *testing.T) {
 				g.join(rank)
 			default:
 				g.join(rank)
-				step := g.done + uint64(rapid.IntRange(0, 30).Draw(t, "step"))
+				step := g.done + uint64(rapid.OneOf(rapid.IntRange(0, 2), rapid.IntRange(0, 30)).Draw(t, "step"))
+				if reporters[step] == nil {
+					reporters[step] = map[int]bool{}
+				}
+				reporters[step][rank] = true
 				g.add(rank, step, step+1, speed.Observation{})
 			}
 			for p := g.pop(); p != nil; p = g.pop() {
@@ -149,6 +161,9 @@ func TestTheGathererCountsRight(t *testing.T) {
 					t.Fatalf("step %d after %d", p.step, last)
 				}
 				last, any = p.step, true
+				if p.reports > len(reporters[p.step]) {
+					t.Fatalf("step %d: %d reports of %d ranks", p.step, p.reports, len(reporters[p.step]))
+				}
 			}
 			if len(g.pending) > maxPending {
 				t.Fatalf("%d steps are pending", len(g.pending))
@@ -242,4 +257,57 @@ func marshal(f *testing.F, m proto.Message) []byte {
 		f.Fatal(err)
 	}
 	return b
+}
+
+// closable is a policy that knows how often it was closed.
+type closable struct {
+	*sizing.EqualPolicy
+	closed *int
+}
+
+func (c closable) Close() error {
+	*c.closed++
+	return nil
+}
+
+func TestAPolicyIsClosedWhenItsJobEndsOrBeginsAnew(t *testing.T) {
+	made, closed := 0, 0
+	b := NewBalancer("test", Policies{"auto": func(p sizing.Problem, start []int) (Policy, error) {
+		made++
+		equal, err := sizing.NewEqual(p, start)
+		return closable{equal, &closed}, err
+	}}, hclog.NewNullLogger())
+	key := jobKey{id: "job"}
+	join := func() *stream {
+		t.Helper()
+		j, err := b.hold(key, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := newOpening(&evenstepv1.Open{Job: "job", GlobalBatch: 8, Workers: []*evenstepv1.Worker{{}, {}}}, b.policies)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newStream()
+		if err := j.join(o, s, b.policies); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	j := func() *job { return b.jobs[key] }
+	join()
+	second := join()
+	if made != 2 || closed != 1 {
+		t.Fatalf("a newer stream: %d policies made, %d closed", made, closed)
+	}
+	last := j()
+	last.leave(second)
+	b.release(key, last)
+	if closed != 1 {
+		t.Fatalf("held by a stream: %d closed", closed)
+	}
+	b.release(key, last)
+	if closed != 2 {
+		t.Fatalf("ended: %d policies made, %d closed", made, closed)
+	}
 }

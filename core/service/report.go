@@ -2,7 +2,10 @@ package service
 
 import (
 	"math"
+	"strings"
+	"unicode"
 
+	"github.com/evenstep/evenstep/core/cluster"
 	"github.com/evenstep/evenstep/core/speed"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
@@ -46,21 +49,37 @@ func checkWorker(i int, w *evenstepv1.WorkerReport) error {
 		{"samples", w.GetSamples()},
 		{"cpu_available", w.GetCpuAvailable()},
 		{"sm_clock_mhz", w.GetSmClockMhz()},
+		{"sm_clock_max_mhz", w.GetSmClockMaxMhz()},
 	} {
 		// Written so that NaN fails it too.
 		if !(quantity.value >= 0 && quantity.value <= math.MaxFloat64) {
 			return invalid("report.workers[%d].%s: %v is not a finite number >= 0", i, quantity.name, quantity.value)
 		}
 	}
+	if n := len(w.GetThrottleReasons()); n > maxReasons {
+		return invalid("report.workers[%d].throttle_reasons: %d of them; give at most %d", i, n, maxReasons)
+	}
+	for k, reason := range w.GetThrottleReasons() {
+		if isTooLong(reason) || strings.ContainsFunc(reason, isUnprintable) {
+			return invalid("report.workers[%d].throttle_reasons[%d]: not at most %d printable characters", i, k, maxText)
+		}
+	}
 	return nil
 }
 
-// observation is what a checked report says about a worker's speed.
-func observation(w *evenstepv1.WorkerReport) speed.Observation {
+func isUnprintable(r rune) bool { return !unicode.IsPrint(r) }
+
+// observation is what a checked report says about the speed of a worker. What computes on an accelerator is driven by
+// its clock, elsewhere by the cores.
+func observation(w cluster.Worker, r *evenstepv1.WorkerReport) speed.Observation {
+	processor := r.GetCpuAvailable()
+	if isAccelerator(w) {
+		processor = r.GetSmClockMhz()
+	}
 	return speed.Observation{
-		Samples:     w.GetSamples(),
-		Seconds:     w.GetComputeSeconds(),
-		CPU:         w.GetCpuAvailable(),
-		MemoryBytes: float64(w.GetMemoryAvailableBytes()),
+		Samples:     r.GetSamples(),
+		Seconds:     r.GetComputeSeconds(),
+		CPU:         processor,
+		MemoryBytes: float64(r.GetMemoryAvailableBytes()),
 	}
 }

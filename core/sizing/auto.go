@@ -26,6 +26,11 @@ const (
 // It joins the published ideas and the successors': the analytic min-max of LB-BSP (2018) on curves learned online as in
 // its tuning (2020), a dead-band as in Dynamic Batching (arXiv 2305.12213), but as wide as the measured uncertainty. The
 // forecast (see speed.Forecast) is ours. A worker that was not measured yet keeps its size.
+//
+// Of the successors' other ideas it does without: two thresholds and a cool-down guard decisions that are made on what was,
+// while these are made for the step in which they hold; a proportional first step is what the min-max does while curves are
+// proportional, as all are after one step; and how much of the all-reduce hides behind backward is not in what workers
+// report, so all are taken to wait for it alike.
 type Auto struct {
 	problem  Problem // its curves are the forecasts
 	start    []int

@@ -190,19 +190,3 @@ func float(data []byte) (float64, []byte) {
 	}
 	return 0, nil
 }
-
-// One step of a job of 1,024 workers, all of whose curves are learned anew and solved. The core's gate, from report to
-// allocation, is 5 ms at the 99th percentile.
-func BenchmarkAutoStep1024(b *testing.B) {
-	p := uneven(1024, false)
-	auto, err := NewAuto(p, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	s := newScenario(p, 1, auto, auto.decision.BatchSizes, 1)
-	s.noise = 0.02
-	b.ReportAllocs()
-	for b.Loop() {
-		s.next(-1, 0)
-	}
-}

@@ -29,7 +29,7 @@ func Kinds() []Kind {
 	return []Kind{
 		{"auto", false, func(p Problem, start []int) (Policy, error) { return NewAuto(p, start) }},
 		{"equal", false, func(p Problem, start []int) (Policy, error) { return NewEqual(p, start) }},
-		{"lbbsp-cpu", false, proportional("lbbsp-cpu", NARXOrEWMA)},
+		{"lbbsp-cpu", false, func(p Problem, start []int) (Policy, error) { return NewCPU(p, start) }},
 		{"lbbsp-gpu-analytic", false, func(p Problem, start []int) (Policy, error) { return NewGPUAnalytic(p, start) }},
 		{"lbbsp-gpu-tuning", false, func(p Problem, start []int) (Policy, error) { return NewGPUTuning(p, start) }},
 		{"last", true, proportional("last", naiveLast)},

@@ -8,9 +8,10 @@ import (
 	"github.com/evenstep/evenstep/core/speed"
 )
 
-// Analytic solves for the batch sizes as the 2018 version of LB-BSP does on GPUs (arXiv 1806.02508, first version): the
-// relation of time to batch size is known and does not fall, as is the largest batch x_i^o that fits into memory, here
-// the worker's Max. In its words:
+// Analytic solves for the batch sizes as the 2018 version of LB-BSP does on GPUs (Chen et al., arXiv 1806.02508, first
+// version). A worker's time is t_i(x) = t_i^m + Γ_i(x): communication, here the worker's CommunicateSeconds, and a
+// curve that does not fall, flat up to a saturation point and then linear. x_i^o is the largest batch that fits into
+// memory, here the worker's Max. It minimises the largest t_i(x_i) over whole numbers that sum to X:
 //
 //	cap_i(T) = the largest x <= x_i^o with t_i(x) <= T, or the worker's Min where there is none
 //	T*       = the least T with Σ cap_i(T) >= X
@@ -65,6 +66,7 @@ const leastSaving = 0.01
 type GPUAnalytic struct {
 	problem  Problem
 	fitted   []floorLine
+	steps    int // seen
 	decision Decision
 	next     []int // room for the solver
 }
@@ -104,6 +106,9 @@ func (g *GPUAnalytic) Step(observed []speed.Observation, _ int) (d Decision, cha
 		}
 	}
 	g.decision.StepSeconds = p.StepSeconds(g.decision.BatchSizes)
+	if g.steps++; g.steps < firstSteps {
+		return g.decision, false
+	}
 	then, err := Analytic(p, g.next)
 	if err != nil || !(then < (1-leastSaving)*g.decision.StepSeconds) {
 		return g.decision, false

@@ -8,22 +8,13 @@ import (
 	"github.com/evenstep/evenstep/core/speed"
 )
 
-// These are our defaults, not published values.
-const (
-	firstWindow  = 5    // steps
-	mostWindow   = 40   // steps
-	moveParts    = 64   // the first move is this part of the global batch
-	tuningBand   = 0.05 // what the straggler may take longer than the leader, relative to it
-	restartRatio = 1.3  // straggler to leader, beyond which tuning starts over
-	restartAfter = 2    // such windows in a row
-)
-
-// GPUTuning is LB-BSP on GPUs as of 2020 (Chen et al., SoCC 2020), which needs no model of time against batch size.
-// Over an observation window it finds the straggler, the slowest worker, and the leader, the fastest one with memory to
-// spare, and moves Δ samples from one to the other. A move that undoes an earlier one shows that the optimum is between
-// the two: Δ is halved, and the window is made longer. It has no idea how long a step will take.
+// GPUTuning is LB-BSP on GPUs as of 2020 (Chen et al., "Semi-Dynamic Load Balancing", SoCC 2020), which needs no model
+// of time against batch size. Over an observation window it finds the straggler, the slowest worker, and the leader,
+// the fastest one with memory to spare, and moves Δ samples from one to the other. A move that undoes an earlier one
+// shows that the optimum is between the two: Δ is halved, and the window is made longer. It has no idea how long a step
+// will take.
 //
-// Ours: the numbers above and that the window doubles; the dead-band; that a worker keeps a quantum, since nothing
+// Ours: the numbers below and that the window doubles; the dead-band; that a worker keeps a quantum, since nothing
 // would be known of it without; that a move undoes earlier ones when it takes from a worker that was last given to and
 // gives to one that was last taken from, which also ends a round of three workers; that a single quantum does not move
 // where it would make the leader as slow as the straggler is, by proportion, since nothing finer is left to try; that a
@@ -42,6 +33,16 @@ type GPUTuning struct {
 	timed  []int     // steps in this window that were measured, by worker
 	lately []int     // +1 for a worker that was last given to, -1 for one that was last taken from, else 0
 }
+
+// These are our defaults, not published values.
+const (
+	firstWindow  = 5    // steps
+	mostWindow   = 40   // steps
+	moveParts    = 64   // the first move is this part of the global batch
+	tuningBand   = 0.05 // what the straggler may take longer than the leader, relative to it
+	restartRatio = 1.3  // straggler to leader, beyond which tuning starts over
+	restartAfter = 2    // such windows in a row
+)
 
 // NewGPUTuning starts from the given sizes, or from equal ones if start is nil. The problem's curves are ignored. The
 // error names the field that is wrong; it is an *InfeasibleError when no vector fits.

@@ -254,27 +254,3 @@ func uneven(workers int, points bool) Problem {
 	}
 	return p
 }
-
-func benchmarkMinMax(b *testing.B, p Problem) {
-	sizes := make([]int, len(p.Workers))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := MinMax(p, sizes); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// Gate: under 2 ms. Reach: under 1 ms. No allocation.
-func BenchmarkMinMax10000Affine(b *testing.B) { benchmarkMinMax(b, uneven(10000, false)) }
-
-// Workers that are all alike are one tall stair.
-func BenchmarkMinMax10000Alike(b *testing.B) {
-	p := Problem{GlobalBatch: 10000*256 + 8*77, Quantum: 8}
-	for range 10000 {
-		p.Workers = append(p.Workers, Worker{Min: 8, Max: 1 << 20, Curve: speed.Affine{Fixed: 0.01, PerSample: 0.001}})
-	}
-	benchmarkMinMax(b, p)
-}
-
-func BenchmarkMinMax10000Points(b *testing.B) { benchmarkMinMax(b, uneven(10000, true)) }

@@ -9,6 +9,9 @@ type Decision struct {
 	Reason      string  // why these sizes, in words
 }
 
+// firstSteps keep the initial batch sizes in LB-BSP. That the first few do is published; how many is ours.
+const firstSteps = 5
+
 // startSizes is a checked copy of the sizes that a job starts from; nil means equal sizes.
 func startSizes(p *Problem, start []int) ([]int, error) {
 	sizes := make([]int, len(p.Workers))

@@ -53,8 +53,9 @@ type Standing struct {
 // clearly the smaller rolling error. It is made by NewEnsemble.
 type Ensemble struct {
 	members  []Member
+	lag      int         // at which the members are judged
 	squares  []average   // of the members' errors
-	issued   [][]float64 // by step modulo the lag, then by member: predictions not yet due; 0 where there was none
+	issued   [][]float64 // by step modulo mostLag, then by member: the latest predictions; 0 where there was none
 	seen     int         // measured steps
 	followed int
 	next     Inputs // what was known of the coming step when its speed was last asked for
@@ -64,12 +65,17 @@ type Ensemble struct {
 // seen: a job that prefetches trains on a decision only then. There must be at least one member, each fresh; they are
 // the ensemble's from then on.
 func NewEnsemble(lag int, members ...Member) *Ensemble {
-	e := &Ensemble{members: members, squares: make([]average, len(members)), issued: make([][]float64, withinLag(lag))}
+	e := &Ensemble{members: members, squares: make([]average, len(members)), issued: make([][]float64, mostLag)}
 	for i := range e.issued {
 		e.issued[i] = make([]float64, len(members))
 	}
+	e.JudgeAt(lag)
 	return e
 }
+
+// JudgeAt judges the members at another lag from the next step on. What they were found to be off by stays in their
+// errors and is forgotten in time, since the lag of a job may change now and then.
+func (e *Ensemble) JudgeAt(lag int) { e.lag = withinLag(lag) }
 
 // Observe learns from one step; one that was not measured is ignored.
 func (e *Ensemble) Observe(o Observation) {
@@ -78,12 +84,12 @@ func (e *Ensemble) Observe(o Observation) {
 		return
 	}
 	// The members have not seen this step yet: what they say now is for lag steps after the one before.
-	issued := e.issued[e.seen%len(e.issued)]
+	issued := e.issued[e.seen%mostLag]
 	for i, m := range e.members {
 		issued[i], _ = m.Speed(e.next)
 	}
 	e.seen++
-	due, w := e.issued[e.seen%len(e.issued)], weight(rolling)
+	due, w := e.issued[(e.seen+mostLag-e.lag)%mostLag], weight(rolling)
 	for i, m := range e.members {
 		if due[i] > 0 {
 			off := min(math.Abs(math.Log(due[i]/v)), mostOff)

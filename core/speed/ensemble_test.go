@@ -81,12 +81,32 @@ func TestEnsembleDoesNotFlap(t *testing.T) {
 }
 
 func TestStandingsAreErrorsAtTheLag(t *testing.T) {
-	e := NewEnsemble(3, Member{"last value", &LastValue{}})
-	for k := range 10 {
-		e.Observe(Observation{Samples: math.Exp(0.1 * float64(k)), Seconds: 1})
+	made := NewEnsemble(3, Member{"last value", &LastValue{}})
+	told := NewEnsemble(1, Member{"last value", &LastValue{}})
+	told.JudgeAt(3)
+	for name, e := range map[string]*Ensemble{"made for the lag": made, "told the lag": told} {
+		grow(e, 0, 10)
+		// The first step is predicted by nobody; the prediction after it is for the fourth.
+		if got := e.Standings()[0]; got.Name != "last value" || math.Abs(got.Error-0.3) > 1e-12 || got.Steps != 7 {
+			t.Errorf("%s: %+v, want an error of 0.3 in 7 steps", name, got)
+		}
 	}
-	// The first step is predicted by nobody; the prediction after it is for the fourth.
-	if got := e.Standings()[0]; got.Name != "last value" || math.Abs(got.Error-0.3) > 1e-12 || got.Steps != 7 {
-		t.Errorf("%+v, want an error of 0.3 in 7 steps", got)
+}
+
+// grow shows e a worker that gets faster by a tenth of a factor e at each step.
+func grow(e *Ensemble, from, steps int) {
+	for k := range steps {
+		e.Observe(Observation{Samples: math.Exp(0.1 * float64(from+k)), Seconds: 1})
+	}
+}
+
+func TestAnotherLagIsJudgedFromWhatWasForetoldBefore(t *testing.T) {
+	e := NewEnsemble(2, Member{"last value", &LastValue{}})
+	grow(e, 0, 100)
+	e.JudgeAt(64)
+	grow(e, 100, 1) // foretold when 37 steps were seen, off by more than counts
+	want := math.Sqrt(0.2*0.2 + weight(rolling)*(mostOff*mostOff-0.2*0.2))
+	if got := e.Standings()[0]; math.Abs(got.Error-want) > 1e-9 || got.Steps != 99 {
+		t.Errorf("%+v, want an error of %v in 99 steps", got, want)
 	}
 }

@@ -22,6 +22,8 @@ const (
 	robustSigma = 5    // residuals of more sigma count less in the regression
 
 	jumpPatience = 0.5 // times the lag: a level that lasted so long is expected to last
+
+	lagPatience = 10 // steps in a row with another lag, after which it is another and no hiccup of the exchange
 )
 
 // Forecast predicts the curves of all workers of a job some steps ahead: a batch size decided now meets them when it takes
@@ -38,6 +40,7 @@ const (
 // batch size.
 type Forecast struct {
 	lag     int
+	other   int // steps in a row with another lag
 	workers []forecastWorker
 	now     []outlook   // by worker
 	past    [][]outlook // of the last lag steps, the oldest first
@@ -72,7 +75,7 @@ func NewForecast(workers int) *Forecast {
 
 // aim sets how many steps ahead to predict and forgets what was learned about another lag.
 func (f *Forecast) aim(lag int) {
-	f.lag = lag
+	f.lag, f.other = lag, 0
 	f.past = nil
 	f.sigma = firstSigma
 	f.gram = [3]float64{priorDoubt, 0, priorDoubt}
@@ -84,10 +87,16 @@ func (f *Forecast) aim(lag int) {
 }
 
 // Observe learns from one step of all workers. What is decided upon it takes effect lag steps later, 1 to 64; what is
-// outside counts as the nearer end.
+// outside counts as the nearer end. A lag is followed once it has lasted: what was learned for one is of little use for
+// another, and a lag of 3 that is sometimes 4 is best taken for 3.
 func (f *Forecast) Observe(observed []Observation, lag int) {
-	if lag = withinLag(lag); lag != f.lag {
+	switch lag = withinLag(lag); {
+	case lag == f.lag:
+		f.other = 0
+	case f.past == nil || f.other == lagPatience:
 		f.aim(lag)
+	default:
+		f.other++
 	}
 	if len(f.past) == f.lag {
 		f.regress(f.past[0], observed)

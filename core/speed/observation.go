@@ -1,20 +1,18 @@
 package speed
 
-import "math"
-
 // Observation is what one step showed of one worker.
 type Observation struct {
 	Samples float64 // not whole where it is a mean over micro-batches
 	Seconds float64 // compute time of that many samples
 
 	// Driving inputs: what the worker had at its disposal in that step. 0 is not known.
-	CPU         float64 // cores available
+	CPU         float64 // cores available, or in every step the clock of an accelerator, in MHz
 	MemoryBytes float64 // host memory available
 }
 
 // Inputs are the driving inputs of one step, as in Observation. What is not a positive number is not known.
 type Inputs struct {
-	CPU         float64 // cores available
+	CPU         float64 // as in Observation
 	MemoryBytes float64 // host memory available
 }
 
@@ -30,7 +28,8 @@ func (o Observation) Speed() (samplesPerSecond float64, known bool) {
 	return 0, false
 }
 
-// Measured says whether the step was timed: samples and seconds are positive and finite.
+// Measured says whether the step was timed, within the bounds of Speed.
 func (o Observation) Measured() bool {
-	return o.Samples > 0 && o.Seconds > 0 && !math.IsInf(o.Samples, 1) && !math.IsInf(o.Seconds, 1)
+	_, known := o.Speed()
+	return known
 }

@@ -3,7 +3,8 @@
 Two workers train a network on MNIST images, each on a core of its own. Beside the second one run two other programs, as
 on a shared cluster, so it gets about a third of its core. Three ways to choose batch sizes train in alternating short
 rounds, so that the noise of the machine hits all alike: equal sizes, Evenstep, and a few fixed allocations around the
-min-max of the speed curves measured before. The best of those is the ideal.
+min-max of the speed curves measured before. The best of those is the ideal. Further policies train beside them when
+--policies names some.
 
 Writes demo.json and demo.png into the folder given by --out.
 """
@@ -45,6 +46,9 @@ def main() -> None:
         default=ROUNDS,
         help=f"rounds of {STEPS} steps, half as many with fixed allocations (default %(default)s)",
     )
+    parser.add_argument(
+        "--policies", nargs="+", default=[], metavar="POLICY", help="further policies to train under (lbbsp-cpu ...)"
+    )
     args = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
@@ -56,11 +60,12 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     with busy_program(cores[1]), busy_program(cores[1]):
         print(f"Measuring how fast each worker is; two programs share core {cores[1]} with worker 1.", flush=True)
-        learned = list(train(LEARNING_ROUNDS, []))
+        learned = list(train(LEARNING_ROUNDS, ["equal", "auto"], []))
         fixed = around(minmax(curves(learned)))
         print("Training in rounds: equal batches, Evenstep, and fixed allocations to find the ideal.", flush=True)
-        records = list(train(args.rounds, fixed))
-    result = summary(records)
+        policies = ["equal", *args.policies, "auto"]
+        records = list(train(args.rounds, policies, fixed))
+    result = summary(records, policies)
     (args.out / "demo.json").write_text(json.dumps(result, indent=2) + "\n")
     print(table(result))
     plot(records, result, args.out / "demo.png")
@@ -81,7 +86,7 @@ def busy_program(core: int) -> Iterator[None]:
         program.wait()
 
 
-def train(rounds: int, fixed: Sequence[Sequence[int]]) -> Iterator[Record]:
+def train(rounds: int, policies: Sequence[str], fixed: Sequence[Sequence[int]]) -> Iterator[Record]:
     """Run one torchrun and give its records, with a live line of progress."""
     command = [
         sys.executable,
@@ -92,16 +97,16 @@ def train(rounds: int, fixed: Sequence[Sequence[int]]) -> Iterator[Record]:
         str(WORKER),
     ]
     command += [f"--rounds={rounds}", f"--steps={STEPS}", f"--global-batch={GLOBAL_BATCH}"]
-    command += ["--fixed", *(",".join(map(str, sizes)) for sizes in fixed)]
+    command += ["--policies", *policies, "--fixed", *(",".join(map(str, sizes)) for sizes in fixed)]
     torchrun = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **SETTINGS})
-    total, done = rounds * (2 + len(fixed)), 0
+    total, done = rounds * (len(policies) + len(fixed)), 0
     assert torchrun.stdout is not None
     try:
         for line in torchrun.stdout:
             record = json.loads(line)
             done += 1
             progress(
-                f"{done}/{total} rounds  {record['arm']:14}  {statistics.mean(record['seconds']) * 1e3:6.1f} ms a step"
+                f"{done}/{total} rounds  {record['arm']:18}  {statistics.mean(record['seconds']) * 1e3:6.1f} ms a step"
             )
             yield record
     except BaseException:
@@ -151,24 +156,24 @@ def around(sizes: Sequence[int]) -> list[list[int]]:
     return [[n, GLOBAL_BATCH - n] for n in first if 2 <= n <= GLOBAL_BATCH - 2]
 
 
-def summary(records: Sequence[Record]) -> dict[str, Any]:
+def summary(records: Sequence[Record], policies: Sequence[str]) -> dict[str, Any]:
     by_arm: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_arm[record["arm"]].append(record)
     # The first rounds are where Evenstep learns; they count for the time to a loss, not for the time of a step.
     settled = {arm: rounds[len(rounds) // 4 :] for arm, rounds in by_arm.items()}
-    step = {arm: statistics.median(s for r in rounds for s in r["seconds"][1:]) for arm, rounds in settled.items()}
+    step = {arm: step_seconds(rounds) for arm, rounds in settled.items()}
     best = min((arm for arm in step if arm.startswith("fixed")), key=lambda arm: step[arm])
     target, to_loss = seconds_to_loss(by_arm)
-    equal, balanced, ideal = step["equal"], step["evenstep"], step[best]
-    workers = {arm: per_worker(settled[arm]) for arm in ("equal", "evenstep", best)}
-    rates = [worker["batch_size"] / worker["compute_seconds"] for worker in workers["evenstep"]]
+    equal, balanced, ideal = step["equal"], step["auto"], step[best]
+    workers = {arm: per_worker(settled[arm]) for arm in ("equal", "auto", best)}
+    rates = [worker["batch_size"] / worker["compute_seconds"] for worker in workers["auto"]]
     return {
         "equal_step_seconds": equal,
         "balanced_step_seconds": balanced,
         "ideal_step_seconds": ideal,
         "equal_seconds_to_loss": to_loss["equal"],
-        "balanced_seconds_to_loss": to_loss["evenstep"],
+        "balanced_seconds_to_loss": to_loss["auto"],
         "loss": target,
         "gain": 1 - balanced / equal,
         "share_of_ideal": (equal - balanced) / (equal - ideal),
@@ -176,6 +181,28 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
         "ideal_arm": best,
         "fixed_step_seconds": {arm: seconds for arm, seconds in step.items() if arm.startswith("fixed")},
         "workers": workers,
+        "policies": [outcome(policy, by_arm, best) for policy in policies],
+        "ideal": outcome(best, by_arm, best),
+    }
+
+
+def step_seconds(rounds: Sequence[Record]) -> float:
+    """Give the median step; the first of a round follows other trainings."""
+    return statistics.median(s for r in rounds for s in r["seconds"][1:])
+
+
+def outcome(arm: str, by_arm: dict[str, list[Record]], best: str) -> dict[str, Any]:
+    """Say what became of a training, in the second half of its rounds but for the total: some policies learn slowly."""
+    late = {name: by_arm[name][len(by_arm[name]) // 2 :] for name in ("equal", arm, best)}
+    equal, mine, ideal = (step_seconds(late[name]) for name in ("equal", arm, best))
+    return {
+        "policy": arm,
+        "step_seconds": mine,
+        "gain": 1 - mine / equal,
+        "share_of_ideal": (equal - mine) / (equal - ideal),
+        "workers": per_worker(late[arm]),
+        "total_seconds": sum(s for r in by_arm[arm] for s in r["seconds"]),
+        "steps": sum(len(r["seconds"]) for r in by_arm[arm]),
     }
 
 
@@ -201,7 +228,7 @@ def history(rounds: Sequence[Record]) -> tuple[list[float], list[float]]:
 
 def seconds_to_loss(by_arm: dict[str, list[Record]]) -> tuple[float, dict[str, float]]:
     """Give the lowest loss that both trainings reached, and the seconds that each took to it."""
-    histories = {arm: history(by_arm[arm]) for arm in ("equal", "evenstep")}
+    histories = {arm: history(by_arm[arm]) for arm in ("equal", "auto")}
     target = max(min(losses) for _, losses in histories.values())
     return target, {
         arm: next(end for end, loss in zip(ends, losses, strict=True) if loss <= target)
@@ -213,14 +240,15 @@ def table(result: dict[str, Any]) -> str:
     rows = [("", "step", "worker 0", "worker 1", f"to loss {result['loss']:.3f}")]
     for arm, name, key in (
         ("equal", "equal batches", "equal"),
-        ("evenstep", "Evenstep", "balanced"),
+        ("auto", "Evenstep", "balanced"),
         (result["ideal_arm"], "ideal (measured)", "ideal"),
     ):
-        cells = [f"{w['batch_size']:.0f} in {w['compute_seconds'] * 1e3:.0f} ms" for w in result["workers"][arm]]
         to_loss = result.get(f"{key}_seconds_to_loss")
-        rows.append(
-            (name, f"{result[f'{key}_step_seconds'] * 1e3:.1f} ms", *cells, f"{to_loss:.1f} s" if to_loss else "")
-        )
+        cells = row(result[f"{key}_step_seconds"], result["workers"][arm])
+        rows.append((name, *cells, f"{to_loss:.1f} s" if to_loss else ""))
+    for policy in result["policies"]:
+        if policy["policy"] not in ("equal", "auto"):
+            rows.append((policy["policy"], *row(policy["step_seconds"], policy["workers"]), ""))
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, (18, 10, 16, 16, 16), strict=True)) for row in rows
     ]
@@ -232,6 +260,11 @@ def table(result: dict[str, Any]) -> str:
         f"N over the workers' total speed: {result['whole_batch_over_total_speed_seconds'] * 1e3:.1f} ms.",
     ]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def row(step: float, workers: Sequence[dict[str, float]]) -> list[str]:
+    cells = [f"{worker['batch_size']:.0f} in {worker['compute_seconds'] * 1e3:.0f} ms" for worker in workers]
+    return [f"{step * 1e3:.1f} ms", *cells]
 
 
 def plot(records: Sequence[Record], result: dict[str, Any], file: Path) -> None:
@@ -246,7 +279,7 @@ def plot(records: Sequence[Record], result: dict[str, Any], file: Path) -> None:
     bars = left.bar(names, heights, color=["#b0b0b0", "#1f77b4", "#9ecae1"])
     left.bar_label(bars, fmt="%.0f ms")
     left.set(title="time of a step", ylabel="milliseconds")
-    for arm, name, color in (("equal", "equal batches", "#808080"), ("evenstep", "Evenstep", "#1f77b4")):
+    for arm, name, color in (("equal", "equal batches", "#808080"), ("auto", "Evenstep", "#1f77b4")):
         right.plot(*history([r for r in records if r["arm"] == arm]), label=name, color=color)
     right.axhline(result["loss"], color="black", linewidth=0.5, linestyle=":")
     right.set(title="training loss", xlabel="seconds of training", ylabel="loss")

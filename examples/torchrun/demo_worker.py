@@ -2,8 +2,7 @@
 
 The arms see the same samples in the same steps with the same weights; they differ in who computes how many of them:
 
-- `equal`: equal batch sizes
-- `evenstep`: Evenstep decides
+- one arm per policy, by which Evenstep decides; `equal` stays with equal batch sizes
 - one arm per fixed allocation that it is given
 
 Rank 0 prints one JSON line a round and arm.
@@ -27,14 +26,16 @@ from mnist import images, network
 
 
 class Arm:
-    """A training of its own under one way to choose batch sizes."""
+    """A training of its own under one way to choose batch sizes: a policy, or sizes that stay."""
 
-    def __init__(self, name: str, dataset: TensorDataset, global_batch: int, sizes: list[int] | None) -> None:
+    def __init__(
+        self, name: str, dataset: TensorDataset, global_batch: int, policy: str, sizes: list[int] | None = None
+    ) -> None:
         self.name = name
         self._dataset = dataset
         torch.manual_seed(0)
         # How Evenstep is told, by any launcher: the policy, and the sizes to start from. `equal` keeps those.
-        os.environ["EVENSTEP_POLICY"] = "auto" if name == "evenstep" else "equal"
+        os.environ["EVENSTEP_POLICY"] = policy
         os.environ.pop("EVENSTEP_BATCH_SIZES", None)
         if sizes is not None:
             os.environ["EVENSTEP_BATCH_SIZES"] = ",".join(map(str, sizes))
@@ -86,6 +87,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--global-batch", type=int, required=True)
+    parser.add_argument("--policies", nargs="*", default=[])
     parser.add_argument("--fixed", nargs="*", default=[], help="batch sizes joined by commas")
     args = parser.parse_args()
 
@@ -95,8 +97,9 @@ def main() -> None:
     logging.getLogger("evenstep").setLevel(logging.ERROR)
     dist.init_process_group("gloo")
     dataset = images()
-    arms = [Arm("equal", dataset, args.global_batch, None), Arm("evenstep", dataset, args.global_batch, None)]
-    arms += [Arm(f"fixed {s}", dataset, args.global_batch, [int(n) for n in s.split(",")]) for s in args.fixed]
+    arms = [Arm(policy, dataset, args.global_batch, policy) for policy in args.policies]
+    for sizes in args.fixed:
+        arms.append(Arm(f"fixed {sizes}", dataset, args.global_batch, "equal", [int(n) for n in sizes.split(",")]))
     for number in range(args.rounds):
         for arm in arms:
             record = arm.round(args.steps // 2 if arm.name.startswith("fixed") else args.steps)

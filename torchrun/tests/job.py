@@ -58,7 +58,14 @@ class Job:
         return [line for line in self.errors.read_text().splitlines() if line.startswith("evenstep: ")]
 
     def cores(self) -> list[int]:
-        return [pid for pid in self.processes() if b"--private" in _read(f"/proc/{pid}/cmdline").split(b"\0")]
+        return self._servers(b"serve")
+
+    def node_agents(self) -> list[int]:
+        return self._servers(b"agent")
+
+    def _servers(self, command: bytes) -> list[int]:
+        lines = {pid: _read(f"/proc/{pid}/cmdline").split(b"\0") for pid in self.processes()}
+        return [pid for pid, line in lines.items() if b"--private" in line and line[1] == command]
 
     def processes(self) -> list[int]:
         """All that runs in this job's environment: agents, workers, cores."""

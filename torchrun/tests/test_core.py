@@ -10,11 +10,12 @@ import pytest
 
 from evenstep.torch.core import Core
 from evenstep.torch.exchange import Row
+from evenstep.torch.hints import Hints
 from evenstep.v1 import balancer_pb2 as wire
 from launch import eventually
 from scripted_core import ScriptedCore
 
-ROWS = [Row(1, 8.0, 0.1, 1.5, 4096), Row(1, 8.0, 0.2)]
+ROWS = [Row(1, 8.0, 0.1, 1.5, 4096, Hints(1410.0, 1980.0, ("SW power cap",))), Row(1, 8.0, 0.2)]
 OPENING = wire.Open(job="test", global_batch=16, workers=[wire.Worker(min_batch_size=2)] * 2)
 
 
@@ -36,6 +37,10 @@ def test_reports_go_out_and_allocations_come_back() -> None:
     assert (report.step, report.next_free_step) == (3, 4)
     assert [(w.rank, w.compute_seconds, w.samples) for w in report.workers] == [(0, 0.1, 8.0), (1, 0.2, 8.0)]
     assert (report.workers[0].cpu_available, report.workers[0].memory_available_bytes) == (1.5, 4096)
+    assert (report.workers[0].sm_clock_mhz, report.workers[0].sm_clock_max_mhz) == (1410, 1980)
+    assert list(report.workers[0].throttle_reasons) == ["SW power cap"]
+    assert not report.workers[1].HasField("sm_clock_mhz")
+    assert not report.workers[1].HasField("sm_clock_max_mhz")
     assert not report.workers[1].HasField("cpu_available")
     assert not report.workers[1].HasField("memory_available_bytes")
 

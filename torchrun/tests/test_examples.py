@@ -27,7 +27,7 @@ def test_the_example_trains_and_continues_from_its_checkpoint(tmp_path: Path, ev
 
 
 def test_the_demo_writes_what_it_measured(tmp_path: Path, evenstep_binary: Path) -> None:
-    demo = (sys.executable, str(EXAMPLES / "demo.py"), f"--out={tmp_path}", "--rounds=2")
+    demo = (sys.executable, str(EXAMPLES / "demo.py"), f"--out={tmp_path}", "--rounds=2", "--policies", "lbbsp-cpu")
     table = run(*demo, binary=evenstep_binary)
     assert "equal batches" in table
     assert "ideal (measured)" in table
@@ -35,4 +35,6 @@ def test_the_demo_writes_what_it_measured(tmp_path: Path, evenstep_binary: Path)
     for field in ("equal_step", "balanced_step", "ideal_step", "equal", "balanced"):
         suffix = "_seconds" if field.endswith("step") else "_seconds_to_loss"
         assert result[field + suffix] > 0
+    assert [outcome["policy"] for outcome in result["policies"]] == ["equal", "lbbsp-cpu", "auto"]
+    assert all(sum(w["batch_size"] for w in outcome["workers"]) > 0 for outcome in result["policies"])
     assert (tmp_path / "demo.png").stat().st_size > 10_000

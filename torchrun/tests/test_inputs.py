@@ -50,6 +50,16 @@ def test_a_control_group_grants_less(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert later(inputs, monkeypatch, 10) == (0.2, 2_000_000)
 
 
+def test_a_container_sees_its_own_group_as_the_topmost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc, groups = kernel(tmp_path, 100, 5000)
+    (proc / "self" / "cgroup").write_text("0::/\n")
+    (groups / "cpu.max").write_text("20000 100000\n")
+    inputs = DrivingInputs(proc, groups)
+    kernel(tmp_path, 200, 5000)
+    (proc / "self" / "cgroup").write_text("0::/\n")
+    assert later(inputs, monkeypatch, 10) == (0.2, 5000 * 1024)
+
+
 def test_no_limits_and_garbage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = DrivingInputs(*kernel(tmp_path, 100, 5000, cpu_max="max 100000", memory_max="max", memory_current="7"))
     (tmp_path / "proc" / "stat").write_text("cpu0 x")

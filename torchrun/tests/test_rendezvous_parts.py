@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evenstep import binary
-from evenstep.rendezvous.private_core import PrivateCore
+from evenstep.rendezvous.private_server import PrivateServer
 from evenstep.rendezvous.settings import Settings
 
 
@@ -29,9 +29,14 @@ def test_the_entry_point_loads_no_torch() -> None:
 
 def test_settings_come_from_the_flag_before_the_environment() -> None:
     environ = {"EVENSTEP_ADDR": "unix:/run/core", "EVENSTEP_POLICY": "auto", "EVENSTEP_WORKLOAD": ""}
-    assert Settings.read({}, environ) == Settings("unix:/run/core", "auto", None)
-    config = {"core": "unix:/run/a core", "policy": "equal", "workload": "a.b:c/d@1+2-3", "timeout": 900}
-    assert Settings.read(config, environ) == Settings("unix:/run/a core", "equal", "a.b:c/d@1+2-3")
+    assert Settings.read({}, environ | {"EVENSTEP_AGENT": "unix:/a"}) == Settings(
+        "unix:/run/core", "auto", None, None, "unix:/a"
+    )
+    config = {"core": "unix:/run/a core", "policy": "of-a-plugin", "workload": "a.b:c/d@1+2-3", "timeout": 900}
+    config["plugin_dir"] = "/opt/plugins"
+    assert Settings.read(config, environ) == Settings(
+        "unix:/run/a core", "of-a-plugin", "a.b:c/d@1+2-3", "/opt/plugins"
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,6 +46,7 @@ def test_settings_come_from_the_flag_before_the_environment() -> None:
         ({"core": "unix:core.sock"}, {}, "core in --rdzv-conf: 'unix:core.sock' is not valid; give unix:/PATH"),
         ({}, {"EVENSTEP_ADDR": "tcp:a:1"}, "EVENSTEP_ADDR: 'tcp:a:1' is not valid; give unix:/PATH (tcp: is not supp"),
         ({"policy": "Auto"}, {}, "policy in --rdzv-conf: 'Auto' is not valid; give one of auto, equal, lbbsp-cpu"),
+        ({"plugin_dir": "plugins"}, {}, "plugin_dir in --rdzv-conf: 'plugins' is not valid; give /PATH of a folder"),
         ({"workload": "a b"}, {}, "workload in --rdzv-conf: 'a b' is not valid; give 1 to 128 of A-Za-z0-9._:/@+-"),
         ({"workload": "a\n"}, {}, "workload in --rdzv-conf: 'a\\n' is not valid; give 1 to 128 of A-Za-z0-9._:/@+-"),
         ({"workload": "a" * 129}, {}, "give 1 to 128 of A-Za-z0-9._:/@+-"),
@@ -95,7 +101,7 @@ def test_the_cores_folder_is_private_and_its_path_short(
     long = tmp_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
-    core = PrivateCore(evenstep_binary)
+    core = PrivateServer(evenstep_binary, "serve")
     try:
         folder = Path(core.address.removeprefix("unix:")).parent
         assert long not in folder.parents
@@ -112,7 +118,7 @@ def test_the_cores_folder_is_private_and_its_path_short(
 def test_a_core_that_keeps_dying_is_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     dying = make_executable(tmp_path / "evenstep", "echo listening $4; kill -9 $$")
     with caplog.at_level(logging.WARNING):
-        core = PrivateCore(dying)
+        core = PrivateServer(dying, "serve")
         core._watcher.join(20)
     assert not core.reachable
     core.stop()
@@ -123,7 +129,7 @@ def test_a_core_that_keeps_dying_is_given_up(tmp_path: Path, caplog: pytest.LogC
 def test_a_core_that_does_not_end_is_killed(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     deaf = make_executable(tmp_path / "evenstep", f"echo $$ > {pid_file}; echo listening $4; exec sleep 60")
-    core = PrivateCore(deaf)
+    core = PrivateServer(deaf, "serve")
     core.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid_file.read_text()), 0)

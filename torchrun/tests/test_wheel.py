@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -17,7 +18,8 @@ def test_a_fresh_environment_needs_the_wheel_only(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("evenstep-*.whl")
     assert "-py3-none-manylinux" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"evenstep/bin/evenstep", "evenstep/py.typed", "evenstep/v1/balancer_pb2.py"} <= set(names)
+    plugin = "evenstep/bin/plugins/evenstep-devices-nvml"
+    assert {"evenstep/bin/evenstep", plugin, "evenstep/py.typed", "evenstep/v1/balancer_pb2.py"} <= set(names)
     assert not [name for name in names if "test" in name]
 
     venv.create(tmp_path / "venv", with_pip=True)
@@ -26,6 +28,11 @@ def test_a_fresh_environment_needs_the_wheel_only(tmp_path: Path) -> None:
     # torch and gRPC are 5 GB; they are lent by the environment of the tests, whose own evenstep is not.
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     (site / "lent.pth").write_text("".join(f"{path}\n" for path in sys.path if path.endswith("-packages")))
+
+    # Each binary starts, and evenstep finds the plugin beside it.
+    binary = site / "evenstep" / "bin" / "evenstep"
+    listed = subprocess.run([binary, "plugins"], check=True, capture_output=True, text=True).stdout
+    assert re.search(rf"^devices +nvml +\S+ +ok +{site}", listed, re.MULTILINE), listed
 
     report = tmp_path / "report"
     worker = PACKAGE / "tests" / "ranks" / "rendezvous_worker.py"

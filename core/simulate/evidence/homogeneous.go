@@ -18,10 +18,7 @@ const (
 
 // homogeneous is the table of what the policies lose to equal sizes where workers differ by nothing but noise.
 func homogeneous(out io.Writer) (missed []string, err error) {
-	fmt.Fprintf(out, "Loss against equal sizes, 8 workers alike but for noise (CoV %.0f %%), 2,000 steps, ", 100*noiseCoV)
-	fmt.Fprintf(out, "mean of seeds 1 to %d:\n\n", seeds)
-	row(out, "policy", []string{"lag 1", "lag 12"})
-	fmt.Fprintln(out, "|---|---|---|")
+	header(out, "policy", []string{"lag 1", "lag 12"})
 	for _, k := range sizing.Kinds() {
 		var cells []string
 		for _, lag := range lags {
@@ -37,7 +34,6 @@ func homogeneous(out io.Writer) (missed []string, err error) {
 		}
 		row(out, k.Name, cells)
 	}
-	fmt.Fprintln(out)
 	return missed, nil
 }
 

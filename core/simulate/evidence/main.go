@@ -1,6 +1,7 @@
-// Command evidence measures the policies of batch sizing on public traces and on synthetic ones, writes the tables of
-// docs/lb-bsp.md to stdout, and fails when a requirement is missed. `make evidence` runs it; EVENSTEP_DATA is the
-// folder with the public data.
+// Command evidence measures what docs/lb-bsp.md reports and puts the tables into it, each between its two markers. It
+// fails when a requirement is missed; what is timed is reported and not judged. `make evidence` runs it, from the root
+// of the repository; EVENSTEP_DATA is the folder with the public data. Sections that are named as arguments are made
+// alone.
 //
 // It is a program rather than a test, since its output is the point, and it needs data that no test may need.
 package main
@@ -11,16 +12,18 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/evenstep/evenstep/core/simulate"
-	"github.com/evenstep/evenstep/core/sizing"
 )
+
+const document = "docs/lb-bsp.md"
 
 var lags = []int{1, 12}
 
 func main() {
-	missed, err := run(os.Getenv("EVENSTEP_DATA"), os.Stdout)
+	missed, err := run(os.Args[1:], os.Getenv("EVENSTEP_DATA"), document, os.Stdout)
 	for _, m := range missed {
 		fmt.Fprintln(os.Stderr, "evidence: missed:", m)
 	}
@@ -32,8 +35,27 @@ func main() {
 	}
 }
 
-// run writes the tables and says which requirements are missed.
-func run(data string, out io.Writer) (missed []string, err error) {
+// section is a part of the document that is made. It says which requirements are missed.
+type section struct {
+	name  string // in the markers
+	write func(out io.Writer) (missed []string, err error)
+}
+
+func sections(traces []trace) []section {
+	return []section{
+		{"traces", func(out io.Writer) ([]string, error) { return recorded(out, traces) }},
+		{"generators", synthetic},
+		{"alike", homogeneous},
+		{"predictors", func(out io.Writer) ([]string, error) { return predictors(out, traces) }},
+		{"solvers", solvers},
+		{"core", core},
+		{"torchrun", torchrun},
+	}
+}
+
+// run makes the sections that are named, all if none is, and says which requirements are missed. A section that fails
+// does not keep the others from being made.
+func run(names []string, data, document string, out io.Writer) (missed []string, err error) {
 	if data == "" {
 		return nil, errors.New("EVENSTEP_DATA is not set; give a folder that has alibaba-v2020/job_*_norm.csv from " +
 			"alibaba/clusterdata, cluster-trace-gpu-v2020, with the columns worker, time, batch_time_norm")
@@ -42,15 +64,58 @@ func run(data string, out io.Writer) (missed []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	missed, err = recorded(out, traces)
+	chosen, err := choose(sections(traces), names)
 	if err != nil {
-		return missed, err
+		return nil, err
 	}
-	if err := synthetic(out); err != nil {
-		return missed, err
+	for _, s := range chosen {
+		var text strings.Builder
+		more, failed := s.write(&text)
+		missed = append(missed, more...)
+		if failed == nil {
+			fmt.Fprintln(out, text.String())
+			failed = update(document, s.name, text.String())
+		}
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", s.name, failed))
+		}
 	}
-	more, err := homogeneous(out)
-	return append(missed, more...), err
+	return missed, err
+}
+
+// choose picks the sections that are named, all if none is.
+func choose(all []section, names []string) (chosen []section, err error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var known []string
+	for _, s := range all {
+		known = append(known, s.name)
+		if slices.Contains(names, s.name) {
+			chosen = append(chosen, s)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("no section %q; give some of %s", name, strings.Join(known, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+// update puts text between the markers of a section of the document.
+func update(document, section, text string) error {
+	old, err := os.ReadFile(document)
+	if err != nil {
+		return err
+	}
+	begin, end := fmt.Sprintf("<!-- begin %s -->\n", section), fmt.Sprintf("<!-- end %s -->\n", section)
+	before, rest, begun := strings.Cut(string(old), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !begun || !ended {
+		return fmt.Errorf("%s: no section between %q and %q", document, strings.TrimSpace(begin), strings.TrimSpace(end))
+	}
+	return os.WriteFile(document, []byte(before+begin+text+end+after), 0o644)
 }
 
 // trace is a trace with a name for the tables.
@@ -79,112 +144,23 @@ func readTraces(pattern string) (traces []trace, err error) {
 	return traces, nil
 }
 
-// recorded is the table of the recorded traces. auto must capture at least what the best naive policy does.
-func recorded(out io.Writer, traces []trace) (missed []string, err error) {
-	var best, which []string
-	auto, _ := sizing.Named("auto")
-	for _, t := range traces {
-		for _, lag := range lags {
-			name, bar, err := bestNaive(t.Trace, lag)
-			if err != nil {
-				return nil, err
-			}
-			got, err := captured(t.Trace, lag, auto.New)
-			if err != nil {
-				return nil, err
-			}
-			if got < bar {
-				missed = append(missed, fmt.Sprintf("%s at lag %d: auto captures %.4f, %s in hindsight %.4f", t.name,
-					lag, got, name, bar))
-			}
-			best, which = append(best, fmt.Sprintf("%.3f", bar)), append(which, name)
-		}
-	}
-	fmt.Fprintf(out, "Share of the clairvoyant's gain, recorded traces (alibaba/clusterdata, CC BY 4.0):\n\n")
-	if err := table(out, traces); err != nil {
-		return nil, err
-	}
-	row(out, "best naive in hindsight", best)
-	row(out, "which is", which)
-	fmt.Fprintln(out)
-	return missed, nil
-}
-
-// synthetic is the table of the generators.
-func synthetic(out io.Writer) error {
-	var traces []trace
+func generated() (traces []trace, err error) {
 	for _, name := range simulate.Synthetics() {
 		t, err := simulate.Synthetic(name, 8, 2000, 1)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		traces = append(traces, trace{name, t})
 	}
-	fmt.Fprintf(out, "Share of the clairvoyant's gain, generators (8 workers, 2,000 steps, seed 1):\n\n")
-	if err := table(out, traces); err != nil {
-		return err
-	}
-	fmt.Fprintln(out)
-	return nil
+	return traces, nil
 }
 
-// table writes what every policy captures of every trace at every lag.
-func table(out io.Writer, traces []trace) error {
-	var columns []string
-	for _, t := range traces {
-		for _, lag := range lags {
-			columns = append(columns, fmt.Sprintf("%s, lag %d", t.name, lag))
-		}
-	}
-	row(out, "policy", columns)
+// header begins a table.
+func header(out io.Writer, name string, columns []string) {
+	row(out, name, columns)
 	fmt.Fprintln(out, "|---|"+strings.Repeat("---|", len(columns)))
-	for _, k := range sizing.Kinds() {
-		var cells []string
-		for _, t := range traces {
-			for _, lag := range lags {
-				share, err := captured(t.Trace, lag, k.New)
-				if err != nil {
-					return err
-				}
-				cells = append(cells, fmt.Sprintf("%.3f", share))
-			}
-		}
-		row(out, k.Name, cells)
-	}
-	return nil
 }
 
 func row(out io.Writer, name string, cells []string) {
 	fmt.Fprintf(out, "| %s | %s |\n", name, strings.Join(cells, " | "))
-}
-
-// againstEqual is how many seconds a trace takes with equal sizes and under a policy.
-func againstEqual(t *simulate.Trace, lag int, policy sizing.Constructor) (equal, took float64, err error) {
-	even, _ := sizing.Named("equal")
-	if equal, err = seconds(t, lag, even.New); err != nil {
-		return 0, 0, err
-	}
-	took, err = seconds(t, lag, policy)
-	return equal, took, err
-}
-
-// captured is what a policy captures of a trace, with real-valued shares and the defaults of `simulate steps`.
-func captured(t *simulate.Trace, lag int, policy sizing.Constructor) (float64, error) {
-	equal, took, err := againstEqual(t, lag, policy)
-	if err != nil {
-		return 0, err
-	}
-	share, ok := simulate.Captured(equal, took, simulate.Clairvoyant(t))
-	if !ok {
-		return 0, errors.New("a trace with nothing to save")
-	}
-	return share, nil
-}
-
-func seconds(t *simulate.Trace, lag int, policy sizing.Constructor) (float64, error) {
-	r, err := simulate.Job{Quantum: 1, Lag: lag, Warmup: 5}.Run(t, policy, func() {})
-	if err != nil {
-		return 0, err
-	}
-	return r.Seconds, nil
 }

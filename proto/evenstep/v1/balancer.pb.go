@@ -202,7 +202,8 @@ type Open struct {
 	Workers []*Worker `protobuf:"bytes,4,rep,name=workers,proto3" json:"workers,omitempty"`
 	// Absent: the stream reports for all workers. Present: for this one, and the core gathers the others.
 	Rank *uint32 `protobuf:"varint,5,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	// "auto" (also when empty), "equal", "lbbsp-cpu", "lbbsp-gpu-analytic" or "lbbsp-gpu-tuning".
+	// "auto" (also when empty), "equal", "lbbsp-cpu", "lbbsp-gpu-analytic", "lbbsp-gpu-tuning", or the name of one of the
+	// core's policy plugins.
 	Policy string `protobuf:"bytes,6,opt,name=policy,proto3" json:"policy,omitempty"`
 	// The key under which throughput is profiled; may be empty.
 	Workload string `protobuf:"bytes,7,opt,name=workload,proto3" json:"workload,omitempty"`
@@ -502,14 +503,17 @@ type WorkerReport struct {
 	ComputeSeconds float64 `protobuf:"fixed64,2,opt,name=compute_seconds,json=computeSeconds,proto3" json:"compute_seconds,omitempty"`
 	// Samples that compute_seconds covers. Not an integer where it averages several micro-batches.
 	Samples float64 `protobuf:"fixed64,3,opt,name=samples,proto3" json:"samples,omitempty"`
-	// Driving inputs for predictors; absent is not known.
+	// Driving inputs for predictors; absent is not known. On a device with a memory of its own the clock is one, in the
+	// place of the cores.
 	CpuAvailable          *float64 `protobuf:"fixed64,4,opt,name=cpu_available,json=cpuAvailable,proto3,oneof" json:"cpu_available,omitempty"`                          // cores available to the worker
 	MemoryAvailableBytes  *uint64  `protobuf:"varint,5,opt,name=memory_available_bytes,json=memoryAvailableBytes,proto3,oneof" json:"memory_available_bytes,omitempty"` // host memory available to the worker
 	DeviceMemoryUsedBytes *uint64  `protobuf:"varint,6,opt,name=device_memory_used_bytes,json=deviceMemoryUsedBytes,proto3,oneof" json:"device_memory_used_bytes,omitempty"`
 	SmClockMhz            *float64 `protobuf:"fixed64,7,opt,name=sm_clock_mhz,json=smClockMhz,proto3,oneof" json:"sm_clock_mhz,omitempty"`
-	ThrottleReasons       []string `protobuf:"bytes,8,rep,name=throttle_reasons,json=throttleReasons,proto3" json:"throttle_reasons,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// Why the device runs slower than it could, in words. At most 16 of at most 256 characters.
+	ThrottleReasons []string `protobuf:"bytes,8,rep,name=throttle_reasons,json=throttleReasons,proto3" json:"throttle_reasons,omitempty"`
+	SmClockMaxMhz   *float64 `protobuf:"fixed64,9,opt,name=sm_clock_max_mhz,json=smClockMaxMhz,proto3,oneof" json:"sm_clock_max_mhz,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *WorkerReport) Reset() {
@@ -598,6 +602,13 @@ func (x *WorkerReport) GetThrottleReasons() []string {
 	return nil
 }
 
+func (x *WorkerReport) GetSmClockMaxMhz() float64 {
+	if x != nil && x.SmClockMaxMhz != nil {
+		return *x.SmClockMaxMhz
+	}
+	return 0
+}
+
 // Allocation is the vector of batch sizes.
 type Allocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -610,7 +621,7 @@ type Allocation struct {
 	BatchSizes []uint32 `protobuf:"varint,3,rep,packed,name=batch_sizes,json=batchSizes,proto3" json:"batch_sizes,omitempty"`
 	// Predicted compute time of a step under these sizes; 0 while nothing is known.
 	StepSeconds float64 `protobuf:"fixed64,4,opt,name=step_seconds,json=stepSeconds,proto3" json:"step_seconds,omitempty"`
-	// Why, in words.
+	// Why, in words, and what is known of why a worker is slow.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The step whose report this answers.
 	AnswersStep   uint64 `protobuf:"varint,6,opt,name=answers_step,json=answersStep,proto3" json:"answers_step,omitempty"`
@@ -730,7 +741,7 @@ const file_evenstep_v1_balancer_proto_rawDesc = "" +
 	"StepReport\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12$\n" +
 	"\x0enext_free_step\x18\x02 \x01(\x04R\fnextFreeStep\x123\n" +
-	"\aworkers\x18\x03 \x03(\v2\x19.evenstep.v1.WorkerReportR\aworkers\"\xb5\x03\n" +
+	"\aworkers\x18\x03 \x03(\v2\x19.evenstep.v1.WorkerReportR\aworkers\"\xf8\x03\n" +
 	"\fWorkerReport\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\rR\x04rank\x12'\n" +
 	"\x0fcompute_seconds\x18\x02 \x01(\x01R\x0ecomputeSeconds\x12\x18\n" +
@@ -740,11 +751,13 @@ const file_evenstep_v1_balancer_proto_rawDesc = "" +
 	"\x18device_memory_used_bytes\x18\x06 \x01(\x04H\x02R\x15deviceMemoryUsedBytes\x88\x01\x01\x12%\n" +
 	"\fsm_clock_mhz\x18\a \x01(\x01H\x03R\n" +
 	"smClockMhz\x88\x01\x01\x12)\n" +
-	"\x10throttle_reasons\x18\b \x03(\tR\x0fthrottleReasonsB\x10\n" +
+	"\x10throttle_reasons\x18\b \x03(\tR\x0fthrottleReasons\x12,\n" +
+	"\x10sm_clock_max_mhz\x18\t \x01(\x01H\x04R\rsmClockMaxMhz\x88\x01\x01B\x10\n" +
 	"\x0e_cpu_availableB\x19\n" +
 	"\x17_memory_available_bytesB\x1b\n" +
 	"\x19_device_memory_used_bytesB\x0f\n" +
-	"\r_sm_clock_mhz\"\xc2\x01\n" +
+	"\r_sm_clock_mhzB\x13\n" +
+	"\x11_sm_clock_max_mhz\"\xc2\x01\n" +
 	"\n" +
 	"Allocation\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1b\n" +

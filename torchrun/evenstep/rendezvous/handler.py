@@ -15,9 +15,9 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousIn
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler as create_c10d_handler
 
-from evenstep import binary
+from evenstep import agent, binary
 from evenstep.lifeline import pid_namespace
-from evenstep.rendezvous.private_core import PrivateCore
+from evenstep.rendezvous.private_server import PrivateServer
 from evenstep.rendezvous.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
     """Leaves the rendezvous to torch, and at the end of each round sets the environment that its workers inherit.
 
     The agent of group rank 0 starts the private core, unless a shared one is named, and tells the others its address.
+    Each starts an agent of evenstep for its node's workers, unless there is one.
     """
 
     def __init__(self, inner: RendezvousHandler, store: Store, settings: Settings) -> None:
@@ -70,7 +71,8 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         self._inner = inner
         self._store = store
         self._settings = settings
-        self._core: PrivateCore | None = None
+        self._core: PrivateServer | None = None
+        self._agent: PrivateServer | None = None
         self._environment_before: dict[str, str | None] = {}
 
     def get_backend(self) -> str:
@@ -90,6 +92,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         environment = {
             "EVENSTEP_JOB": agreed["job"],
             "EVENSTEP_ADDR": agreed["core"],
+            "EVENSTEP_AGENT": self._provide_agent(),
             "EVENSTEP_POLICY": self._settings.policy,
             "EVENSTEP_WORKLOAD": self._settings.workload,
             # A worker asks the kernel to end it with this process, so that none outlives a kill -9 of torchrun.
@@ -120,8 +123,11 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         return self._inner.get_run_id()
 
     def shutdown(self) -> bool:
-        """End the private core and torch's handler, and leave the environment to the next launch of this process."""
+        """End the private servers and torch's handler, and leave the environment to the next launch of this process."""
         self._stop_core()
+        if self._agent is not None:
+            self._agent.stop()
+            self._agent = None
         _set_environment(self._environment_before)
         return self._inner.shutdown()
 
@@ -137,11 +143,26 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         if self._core is None or not self._core.reachable:
             self._stop_core()
             try:
-                self._core = PrivateCore(binary.find())
+                self._core = PrivateServer(binary.find(), "serve", self._settings.plugin_dir)
             except OSError as error:
                 _log.warning("evenstep: no core, so batch sizes stay equal: %s", error)
                 return None
         return self._core.address
+
+    def _provide_agent(self) -> str | None:
+        there = self._settings.agent or agent.find()
+        if there:
+            return there
+        if self._agent is None or not self._agent.reachable:
+            if self._agent is not None:
+                self._agent.stop()
+            try:
+                self._agent = PrivateServer(binary.find(), "agent", self._settings.plugin_dir)
+            except OSError as error:
+                self._agent = None
+                _log.warning("evenstep: no agent, so the core will not know of devices: %s", error)
+                return None
+        return self._agent.address
 
     def _stop_core(self) -> None:
         if self._core is not None:

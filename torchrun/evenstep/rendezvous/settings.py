@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 POLICIES = "auto", "equal", "lbbsp-cpu", "lbbsp-gpu-analytic", "lbbsp-gpu-tuning"
-"""What the core takes; `sizing.Kinds` in the Go core lists them."""
+"""What is built into the core, as `sizing.Kinds` in Go lists it; plugins add others, which only the core knows."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,10 @@ class Settings:
     """The address of a shared core, which makes a private one needless."""
     policy: str | None
     workload: str | None
+    plugin_dir: str | None = None
+    """The folder of the plugins of what torchrun starts."""
+    agent: str | None = None
+    """The address of this node's agent, which is not looked for then."""
 
     @classmethod
     def read(cls, config: Mapping[str, Any], environ: Mapping[str, str]) -> "Settings":
@@ -32,6 +36,9 @@ class Settings:
 
         # A relative path would name another socket on another agent.
         core = read("core", "EVENSTEP_ADDR", "unix:/.+", "unix:/PATH (tcp: is not supported yet)")
-        policy = read("policy", "EVENSTEP_POLICY", "|".join(POLICIES), "one of " + ", ".join(POLICIES))
+        policies = f"one of {', '.join(POLICIES)} or the name of a policy plugin"
+        policy = read("policy", "EVENSTEP_POLICY", r"[a-z0-9][a-z0-9-]{0,62}", policies)
         workload = read("workload", "EVENSTEP_WORKLOAD", r"[A-Za-z0-9._:/@+-]{1,128}", "1 to 128 of A-Za-z0-9._:/@+-")
-        return cls(core, policy, workload)
+        plugin_dir = read("plugin_dir", "EVENSTEP_PLUGIN_DIR", "/.+", "/PATH of a folder")
+        agent = read("agent", "EVENSTEP_AGENT", "unix:/.+", "unix:/PATH")
+        return cls(core, policy, workload, plugin_dir, agent)

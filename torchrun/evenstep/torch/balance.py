@@ -24,7 +24,9 @@ from torch import nn
 from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from evenstep import agent
 from evenstep.torch.exchange import Exchange, Parcel, Row, new_group
+from evenstep.torch.hints import DeviceHints, Hints
 from evenstep.torch.inputs import DrivingInputs
 from evenstep.torch.sampler import BalancedBatchSampler, Ticket
 from evenstep.torch.schedule import Learned
@@ -244,9 +246,13 @@ class _Peers:
         self._sent = sampler.batch_sizes
         self._unreported: list[tuple[int, Exchange]] = []
         self._core: Any = None
+        self._hints: DeviceHints | None = None
         introductions = self._introduce(loop)
         obstacle = _obstacle(introductions)
         self.balancing = obstacle is None
+        if self.balancing and (address := os.environ.get("EVENSTEP_AGENT") or agent.find()):
+            self._hints = DeviceHints(address, loop.device)
+            weakref.finalize(loop, self._hints.close)
         if sampler.rank == 0:
             _warn_of(loop.model, obstacle)
             if self.balancing:
@@ -277,7 +283,8 @@ class _Peers:
             return
         part, sizes = self._next_part()
         samples, seconds = self._stopwatch.read()
-        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read())
+        hints = Hints() if self._hints is None else self._hints.read()
+        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read(), hints)
         exchange = Exchange(self._group, row, part, sizes)
         if self._core is not None:
             self._unreported.append((step, exchange))

@@ -25,6 +25,7 @@ _METHOD = "/evenstep.v1.Balancer/Balance"
 # Another try cannot help where the core says that the request is wrong, or knows no such service.
 _FINAL = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED}
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between two tries
+_REASONS = 16  # of a device that the core takes
 _UNANSWERED = 64  # reports kept for a core that does not take them; the next ones are dropped
 
 
@@ -43,6 +44,7 @@ class Core:
         self._call: grpc.Call | None = None
         self._troubled = False  # the loss of the core has been told
         self._doubted = False  # a malformed allocation has been told
+        self._version = 1  # of the allocation told last
         self._thread = threading.Thread(target=self._run, name="evenstep-core", daemon=True)
         self._thread.start()
 
@@ -58,6 +60,9 @@ class Core:
                     samples=row.samples,
                     cpu_available=row.cpu or None,
                     memory_available_bytes=row.memory or None,
+                    sm_clock_mhz=row.hints.clock or None,
+                    sm_clock_max_mhz=row.hints.clock_max or None,
+                    throttle_reasons=row.hints.throttle[:_REASONS],
                 )
                 for rank, row in enumerate(rows)
             ],
@@ -146,6 +151,9 @@ class Core:
         if fault is None:
             with self._lock:
                 self._newest = tuple(allocation.batch_sizes)
+            if allocation.version != self._version:
+                self._version = allocation.version
+                _log.info("evenstep: batch sizes %s: %s", list(allocation.batch_sizes), allocation.reason)
         elif not self._doubted:
             self._doubted = True
             _log.warning("evenstep: ignored a malformed allocation from the core: %s", fault)

@@ -11,10 +11,18 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from evenstep.torch.hints import Hints
+
 # The row: the first fields are every rank's own, the rest is rank 0's part of the newest allocation.
-_DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _PART = range(6)
+_DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _CLOCK, _CLOCK_MAX, _THROTTLE = range(8)
+# Words travel as numbers of six bytes each, which a float holds exactly.
+_WORDS_BYTES, _WORD_BYTES = 96, 6
+_PART = _THROTTLE + _WORDS_BYTES // _WORD_BYTES
 # An allocation travels in parts of this many sizes, so that a row stays small with a thousand ranks.
 PART_SIZES = 64
+
+
+_UNKNOWN = Hints()
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,7 @@ class Row:
     seconds: float  # compute time of so many
     cpu: float = 0.0  # cores available to it
     memory: int = 0  # bytes of host memory available to it
+    hints: Hints = _UNKNOWN  # of its device
 
 
 class Exchange:
@@ -36,6 +45,9 @@ class Exchange:
         mine = torch.zeros(_PART + 1 + PART_SIZES, dtype=torch.float64)
         mine[_DEPTH], mine[_SAMPLES], mine[_SECONDS] = row.depth, row.samples, row.seconds
         mine[_CPU], mine[_MEMORY], mine[_PART] = row.cpu, row.memory, part
+        mine[_CLOCK], mine[_CLOCK_MAX] = row.hints.clock, row.hints.clock_max
+        if row.hints.throttle:
+            mine[_THROTTLE:_PART] = torch.tensor(_numbers(row.hints.throttle), dtype=torch.float64)
         mine[_PART + 1 : _PART + 1 + len(sizes)] = torch.tensor(sizes, dtype=torch.float64)
         self._rows = [torch.empty_like(mine) for _ in range(group.size())]
         self._work = dist.all_gather(self._rows, mine, group=group, async_op=True)
@@ -48,7 +60,17 @@ class Exchange:
         """Wait for the rows of all ranks. Raises RuntimeError where a rank is gone."""
         self._work.wait()
         fields = [row[:_PART].tolist() for row in self._rows]
-        return [Row(int(f[_DEPTH]), f[_SAMPLES], f[_SECONDS], f[_CPU], int(f[_MEMORY])) for f in fields]
+        return [
+            Row(
+                int(f[_DEPTH]),
+                f[_SAMPLES],
+                f[_SECONDS],
+                f[_CPU],
+                int(f[_MEMORY]),
+                Hints(f[_CLOCK], f[_CLOCK_MAX], _words(f[_THROTTLE:])),
+            )
+            for f in fields
+        ]
 
     def part(self) -> tuple[int, list[int]]:
         """Give rank 0's part of an allocation as (part, sizes), padded to PART_SIZES; part 0 is none."""
@@ -77,6 +99,25 @@ class Parcel:
             self._received = []
         self._received += sizes
         return tuple(self._received[: self._world]) if len(self._received) >= self._world else None
+
+
+def _numbers(words: Sequence[str]) -> list[float]:
+    """Pack words, as many of them as there is room for."""
+    text = b""
+    for word in words:
+        longer = text + word.encode() + b"\n"
+        if len(longer) > _WORDS_BYTES:
+            break
+        text = longer
+    text = text.ljust(_WORDS_BYTES, b"\0")
+    return [float(int.from_bytes(text[at : at + _WORD_BYTES], "big")) for at in range(0, len(text), _WORD_BYTES)]
+
+
+def _words(numbers: Sequence[float]) -> tuple[str, ...]:
+    if numbers[0] == 0:
+        return ()
+    text = b"".join(int(number).to_bytes(_WORD_BYTES, "big") for number in numbers)
+    return tuple(text.rstrip(b"\0\n").decode(errors="replace").split("\n"))
 
 
 def new_group(device: str = "cpu") -> dist.ProcessGroup:

@@ -75,8 +75,10 @@ class DrivingInputs:
             return []
         group = self._groups / line.removeprefix("0::").strip().lstrip("/")
         found = []
-        while group != self._groups and self._groups in group.parents:
+        # The topmost one too: in a container it is the container's, and the machine's own has no such file.
+        for above in [group, *group.parents]:
             with contextlib.suppress(OSError):
-                found.append((group / file).read_text().strip())
-            group = group.parent
+                found.append((above / file).read_text().strip())
+            if above == self._groups:
+                break
         return [text for text in found if text]

@@ -74,7 +74,7 @@ class StepReport(_message.Message):
     def __init__(self, step: _Optional[int] = ..., next_free_step: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerReport, _Mapping]]] = ...) -> None: ...
 
 class WorkerReport(_message.Message):
-    __slots__ = ("rank", "compute_seconds", "samples", "cpu_available", "memory_available_bytes", "device_memory_used_bytes", "sm_clock_mhz", "throttle_reasons")
+    __slots__ = ("rank", "compute_seconds", "samples", "cpu_available", "memory_available_bytes", "device_memory_used_bytes", "sm_clock_mhz", "throttle_reasons", "sm_clock_max_mhz")
     RANK_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class WorkerReport(_message.Message):
     DEVICE_MEMORY_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     SM_CLOCK_MHZ_FIELD_NUMBER: _ClassVar[int]
     THROTTLE_REASONS_FIELD_NUMBER: _ClassVar[int]
+    SM_CLOCK_MAX_MHZ_FIELD_NUMBER: _ClassVar[int]
     rank: int
     compute_seconds: float
     samples: float
@@ -91,7 +92,8 @@ class WorkerReport(_message.Message):
     device_memory_used_bytes: int
     sm_clock_mhz: float
     throttle_reasons: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, rank: _Optional[int] = ..., compute_seconds: _Optional[float] = ..., samples: _Optional[float] = ..., cpu_available: _Optional[float] = ..., memory_available_bytes: _Optional[int] = ..., device_memory_used_bytes: _Optional[int] = ..., sm_clock_mhz: _Optional[float] = ..., throttle_reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+    sm_clock_max_mhz: float
+    def __init__(self, rank: _Optional[int] = ..., compute_seconds: _Optional[float] = ..., samples: _Optional[float] = ..., cpu_available: _Optional[float] = ..., memory_available_bytes: _Optional[int] = ..., device_memory_used_bytes: _Optional[int] = ..., sm_clock_mhz: _Optional[float] = ..., throttle_reasons: _Optional[_Iterable[str]] = ..., sm_clock_max_mhz: _Optional[float] = ...) -> None: ...
 
 class Allocation(_message.Message):
     __slots__ = ("version", "from_step", "batch_sizes", "step_seconds", "reason", "answers_step")

@@ -1,7 +1,7 @@
-"""The private core: an `evenstep serve` that belongs to one torchrun agent and ends with it, however that ends.
+"""A private server: an `evenstep serve` or `agent` that belongs to one torchrun and ends with it, however that ends.
 
-The core reads its standard input, whose other end only the agent holds: when the agent is gone, even by kill -9, the
-core meets the end of its input, removes its socket and folder, and exits.
+It reads its standard input, whose other end only torchrun holds: when that is gone, even by kill -9, the server meets
+the end of its input, removes its socket and folder, and exits.
 """
 
 import atexit
@@ -20,30 +20,35 @@ _log = logging.getLogger(__name__)
 
 _START_SECONDS = 5.0
 _STOP_SECONDS = 3.0
-# A core that dies within this time of its start will hardly do better the next time.
+# One that dies within this time of its start will hardly do better the next time.
 _QUICK_SECONDS = 10.0
 _MAX_QUICK_DEATHS = 5
 # What the kernel has room for, in bytes.
 _MAX_SOCKET_PATH = 107
+# By command: what it is, and what its loss means.
+_NAMES = {"serve": ("core", "batch sizes stay as they are"), "agent": ("agent", "the core will not know of devices")}
 
 
-class PrivateCore:
-    """A running core. A core that dies is started again at the same address, so workers only have to reconnect."""
+class PrivateServer:
+    """A running server. One that dies is started again at the same address, so workers only have to reconnect."""
 
     address: str
     """Where it listens, as `unix:PATH`."""
 
     _process: subprocess.Popen[bytes] | None = None
 
-    def __init__(self, binary: Path) -> None:
-        """Start it and wait until it listens; `OSError` says in one line why it does not."""
+    def __init__(self, binary: Path, command: str, plugin_dir: str | None = None) -> None:
+        """Start `evenstep serve` or `agent` and wait until it listens; `OSError` says in one line why it does not."""
+        self._what, self._loss = _NAMES[command]
         self._folder = _make_folder()
-        self.address = f"unix:{self._folder}/core.sock"
-        self._command = [str(binary), "serve", "--private", "--listen", self.address]
+        self.address = f"unix:{self._folder}/{self._what}.sock"
+        self._command = [str(binary), command, "--private", "--listen", self.address]
+        if plugin_dir is not None:
+            self._command += ["--plugin-dir", plugin_dir]
         self._stopping = threading.Event()
         # Held while a process is made, so that stop() sees either none or one that it can end.
         self._spawning = threading.Lock()
-        self._watcher = threading.Thread(target=self._watch, name="evenstep-core", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name=f"evenstep-{self._what}", daemon=True)
         # torchrun does not shut its rendezvous down when a signal ends it.
         atexit.register(self.stop)
         try:
@@ -75,8 +80,13 @@ class PrivateCore:
                 return
             # Both pipes are close-on-exec: no worker inherits the end that keeps the core alive.
             # A session of its own: a signal to torchrun's whole group leaves it the time to remove its folder.
+            # What it makes in TMPDIR for its plugins goes with its folder, however it ends.
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                env={**os.environ, "TMPDIR": self._folder},
             )
         if not _listens(self._process):
             _end(self._process, patience=0.5)
@@ -93,9 +103,9 @@ class PrivateCore:
                 return
             quick_deaths = quick_deaths + 1 if time.monotonic() - began < _QUICK_SECONDS else 1
             if quick_deaths > _MAX_QUICK_DEATHS:
-                _log.warning("evenstep: the core keeps dying (%s); batch sizes stay as they are", status)
+                _log.warning("evenstep: the %s keeps dying (%s); %s", self._what, status, self._loss)
                 return
-            _log.warning("evenstep: the core died (%s); starting it again", status)
+            _log.warning("evenstep: the %s died (%s); starting it again", self._what, status)
             if self._stopping.wait(0.1 * 2**quick_deaths):
                 return
             try:
@@ -108,10 +118,14 @@ class PrivateCore:
 def _make_folder() -> str:
     """Make a folder that only this user can enter, in a place where a socket's path stays short enough."""
     for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
-        if base and os.path.isabs(base) and len(os.fsencode(f"{base}/evenstep-12345678/core.sock")) <= _MAX_SOCKET_PATH:
+        if (
+            base
+            and os.path.isabs(base)
+            and len(os.fsencode(f"{base}/evenstep-12345678/agent.sock")) <= _MAX_SOCKET_PATH
+        ):
             with contextlib.suppress(OSError):
                 return tempfile.mkdtemp(prefix="evenstep-", dir=base)
-    raise FileNotFoundError("no folder for the core's socket can be made in XDG_RUNTIME_DIR, TMPDIR or /tmp")
+    raise FileNotFoundError("no folder for a socket can be made in XDG_RUNTIME_DIR, TMPDIR or /tmp")
 
 
 def _listens(process: subprocess.Popen[bytes]) -> bool:
@@ -120,7 +134,7 @@ def _listens(process: subprocess.Popen[bytes]) -> bool:
     poll.register(process.stdout, select.POLLIN)
     if not poll.poll(_START_SECONDS * 1000):
         return False
-    # Not a read of a line, which could block: the core writes its line at once.
+    # Not a read of a line, which could block: the line is written at once.
     return os.read(process.stdout.fileno(), 4096).startswith(b"listening ")
 
 

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evenstep/evenstep/slurm"
+)
+
+func newSlurmCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "slurm",
+		Short: "Steer Slurm's jobs that ask for it in their comment",
+		Long: `Slurm places the jobs together whose comment asks for it, and tells their tasks how many samples to take.
+
+A user adds one line to the batch script:
+
+  #SBATCH --comment="evenstep workload=resnet50-amp global_batch=1024 samples=90e6"
+
+An administrator installs three scripts and one service: see docs/slurm.md. Jobs without the comment are never touched.`,
+	}
+	needsCommand(cmd)
+	cmd.AddCommand(newSlurmControllerCommand(), newSlurmSubmitCommand(), newSlurmReleaseCommand(), newSlurmStatusCommand(),
+		newSlurmCheckCommand())
+	cmd.AddCommand(newSlurmHookCommands()...)
+	return cmd
+}
+
+func newSlurmSubmitCommand() *cobra.Command {
+	var holdLimit time.Duration
+	cmd := &cobra.Command{
+		Use:   "submit [--hold-limit 5m] SCRIPT [sbatch arguments]",
+		Short: "Submit a batch script so that it waits for its plan",
+		Long: `Submit calls sbatch with a begin time that is the hold limit ahead: until then the controller gives the job its
+nodes, and if it does not, Slurm starts the job by itself. It prints the job's id.
+
+It is not needed where the administrator installed job_submit.lua. The script, or an argument, has to have a comment that
+asks for Evenstep; a begin time of the user's own is refused.`,
+		Args: arguments(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkHoldLimit(holdLimit); err != nil {
+				return badInput(err)
+			}
+			script, err := slurm.Prepare(args[0], args[1:], holdLimit)
+			if err != nil {
+				return badInput(err)
+			}
+			id, err := script.Submit(cmd.Context())
+			if err != nil {
+				return unreachable(err)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
+			return err
+		},
+	}
+	// What follows the script is sbatch's.
+	cmd.Flags().SetInterspersed(false)
+	cmd.Flags().DurationVar(&holdLimit, "hold-limit", 5*time.Minute, "after so long Slurm starts the job by itself")
+	return cmd
+}
+
+func checkHoldLimit(limit time.Duration) error {
+	if limit < time.Second || limit > 24*time.Hour {
+		return fmt.Errorf("--hold-limit: %v is not in 1s ... 24h", limit)
+	}
+	return nil
+}
+
+func newSlurmReleaseCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "release JOB|--all",
+		Short: "Leave jobs that wait for their plan to Slurm's own placement",
+		Args:  arguments(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (len(args) == 1) == all {
+				return badInput(errors.New("give a job's id or --all"))
+			}
+			id := ""
+			if !all {
+				id = args[0]
+			}
+			released, err := new(slurm.Scheduler).Release(cmd.Context(), id)
+			for _, job := range released {
+				if _, err := fmt.Fprintln(cmd.OutOrStdout(), job); err != nil {
+					return err
+				}
+			}
+			if errors.Is(err, slurm.ErrNotWaiting) {
+				return infeasible(err)
+			}
+			if err != nil {
+				return unreachable(err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all jobs that wait")
+	return cmd
+}
+
+func newSlurmCheckCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Say what is not right with the installation: one line a finding, exit 1 when there are any",
+		Args:  arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return badInput(err)
+			}
+			found := slurm.Check(cmd.Context())
+			if output == "json" {
+				if err := writeJSON(cmd.OutOrStdout(), append([]slurm.Finding{}, found...)); err != nil {
+					return err
+				}
+			} else {
+				for _, f := range found {
+					if _, err := fmt.Fprintln(cmd.OutOrStdout(), oneLine(string(f))); err != nil {
+						return err
+					}
+				}
+			}
+			if len(found) > 0 {
+				return fmt.Errorf("findings: %d", len(found))
+			}
+			return nil
+		},
+	}
+	outputFlag(cmd, &output)
+	return cmd
+}

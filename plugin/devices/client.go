@@ -1,0 +1,55 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/evenstep/evenstep/plugin"
+	devicesv1 "github.com/evenstep/evenstep/plugin/devices/v1"
+)
+
+const answerTimeout = 5 * time.Second
+
+// Describe asks a plugin for its version.
+func Describe(ctx context.Context, p *plugin.External) (version string, err error) {
+	conn, err := p.Conn()
+	if err != nil {
+		return "", err
+	}
+	r, err := devicesv1.NewDevicesClient(conn).Describe(ctx, &devicesv1.DescribeRequest{})
+	return plugin.Line(r.GetVersion()), p.Fault(err)
+}
+
+// New returns a prober that asks the plugin. One that does not answer in time, since a driver's call may hang, is
+// killed, and started again for a later probe.
+func New(p *plugin.External) Prober { return &remote{p} }
+
+type remote struct{ plugin *plugin.External }
+
+func (r *remote) Probe(ctx context.Context) (Report, error) {
+	conn, err := r.plugin.Conn()
+	if err != nil {
+		return Report{}, err
+	}
+	asked, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	response, err := devicesv1.NewDevicesClient(conn).Probe(asked, &devicesv1.ProbeRequest{})
+	switch {
+	case status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil:
+		err := fmt.Errorf("no answer within %v", answerTimeout)
+		r.plugin.Kill(err)
+		return Report{}, err
+	case err != nil:
+		return Report{}, r.plugin.Fault(err)
+	}
+	report := fromWire(response)
+	if err := report.Check(); err != nil {
+		return Report{}, errors.New(plugin.Line(err.Error()))
+	}
+	return report, nil
+}

@@ -1,0 +1,47 @@
+"""Trains a little; a worker on node m2 takes three times as long for a sample, as on a slower device.
+
+Each rank prints its node, and its batch sizes in the first step and in the last.
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+import evenstep.torch as evenstep
+
+STEPS, GLOBAL_BATCH, WIDTH = 50, 100, 256
+
+
+class Slowed(nn.Module):
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.layer, self.times = nn.Linear(WIDTH, WIDTH), times
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(20 * self.times):
+            x = torch.tanh(self.layer(x))
+        return x
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    node = os.environ["SLURMD_NODENAME"]
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    dataset = TensorDataset(torch.randn(STEPS * GLOBAL_BATCH, WIDTH))
+    sampler = evenstep.BalancedBatchSampler(dataset, global_batch_size=GLOBAL_BATCH, seed=0)
+    model = evenstep.balance(DistributedDataParallel(Slowed(3 if node == "m2" else 1)), sampler)
+    sizes = []
+    for (x,) in DataLoader(dataset, batch_sampler=sampler):
+        sizes.append(len(x))
+        model(x).square().mean().backward()
+    print(f"{node} first {sizes[0]} last {sizes[-1]}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
