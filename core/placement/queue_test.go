@@ -389,6 +389,76 @@ func TestQueueOfExtremes(t *testing.T) {
 	}
 }
 
+// Of every allotment some box has no more area and no longer run.
+func TestBoxesHoldEveryAllotment(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawQueue(t, 2, 4)
+		if err := p.check(); err != nil {
+			t.Skip(err)
+		}
+		in := compile(p)
+		for i := range in.jobs {
+			j := &in.jobs[i]
+			if j.stays() {
+				continue
+			}
+			options := boxes(in, j)
+			for _, counts := range everyAllotment(in, j) {
+				if slices.Equal(counts, j.current) {
+					continue // an option of its own
+				}
+				rate := 0.0
+				for k, c := range counts {
+					rate += float64(c) * j.rate[k]
+				}
+				run := j.seconds(counts) * (1 + 1e-12)
+				if !slices.ContainsFunc(options, func(o option) bool { return o.run <= run && o.area <= rate*run }) {
+					t.Fatalf("%v runs %v at %v/s; boxes %v", counts, run, rate, options)
+				}
+			}
+		}
+	})
+}
+
+// What jobs pay who run now, on one device that does a sample a second.
+func TestQueueOfRunningJobs(t *testing.T) {
+	const long, short = 100, 1
+	for name, c := range map[string]struct {
+		change      func(running, waiting *Job)
+		mean, bound float64
+	}{
+		"who goes on pays nothing": {func(running, waiting *Job) { running.RemainingSamples = short / 2. },
+			(0.5 + 1.5) / 2, (0.5 + 1.5) / 2},
+		"who waits restarts on the same device, which the bound leaves out": {func(*Job, *Job) {},
+			(1 + 1 + 5 + 100) / 2., (1 + 101) / 2.},
+		"a restart can be dearer than to wait": {func(running, waiting *Job) { running.RestartSeconds = 1000 },
+			(100 + 101) / 2., (1 + 101) / 2.},
+		"a fixed job goes on": {func(running, waiting *Job) { running.Fixed = true }, (100 + 101) / 2., (100 + 101) / 2.},
+		"an overdue job goes first, which the bound leaves out": {
+			func(running, waiting *Job) { waiting.RemainingSamples, waiting.WaitedSeconds = 2*long, overdueSeconds },
+			(200 + 200 + 5 + 100) / 2., (100 + 300) / 2.},
+		"the longest waiting goes first": {
+			func(running, waiting *Job) {
+				running.WaitedSeconds, waiting.WaitedSeconds = 2*overdueSeconds, overdueSeconds
+			}, (100 + 101) / 2., (1 + 101) / 2.},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := Job{GlobalBatch: 1, SamplesPerSecond: map[string]float64{"a": 1}, MinWorkers: 1, MaxWorkers: 1, Weight: 1}
+			running, waiting := job, job
+			running.ID, running.RemainingSamples, running.RestartSeconds = "running", long, 5
+			running.Current = []Share{{"n", "a", 1}}
+			waiting.ID, waiting.RemainingSamples = "waiting", short
+			c.change(&running, &waiting)
+			in := compile(&Problem{Pools: []Pool{{Node: "n", Type: "a", Count: 1}}, Jobs: []Job{running, waiting}})
+			schedule, bound := in.queue(Search{}.work(), 1)
+			mean := checkQueue(t, in, schedule, bound)
+			if math.Abs(mean-c.mean) > 1e-9 || math.Abs(bound-c.bound) > 1e-6 {
+				t.Errorf("mean %v, bound %v, want %v and %v", mean, bound, c.mean, c.bound)
+			}
+		})
+	}
+}
+
 // Small instances as in the published experiments: the optimum, and within 0.1 % of it on average (2.04 % at worst)
 // where annealing alone looks for it.
 func TestQueueAtEnumerableSettings(t *testing.T) {

@@ -303,8 +303,8 @@ class _Peers:
         samples, seconds = self._stopwatch.read()
         used = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else 0
         hints = Hints() if self._hints is None else self._hints.read()
-        wait = self._stopwatch.read_wait()
-        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read(), wait, used, hints)
+        waited = self._stopwatch.read_wait()
+        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read(), waited, used, hints)
         exchange = Exchange(self._group, row, part, sizes)
         if self._core is not None:
             self._unreported.append((step, exchange))
