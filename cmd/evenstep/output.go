@@ -6,9 +6,9 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// writeJSON writes one value on one line.
+// writeJSON writes one value on one line, the names of maps in order.
 func writeJSON(w io.Writer, value any) error {
-	line, err := json.Marshal(value)
+	line, err := json.Marshal(value, json.Deterministic(true))
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func newPlaceCommand() *cobra.Command {
-	var policy string
+	var policy, profiles string
 	var explain bool
 	cmd := &cobra.Command{
 		Use:   "place [FILE]",
@@ -28,7 +28,8 @@ A job on K devices runs for remaining/(sum of their speeds) + remaining/global_b
 It cannot run on a type whose speed is missing or 0. Optional for a job: workers (1 to all), allreduce_bytes (0), types
 (mixed; single: all devices of one type), memory_bytes per worker, nodes that it may run on, weight (1), current
 ([{"node","type","count"}]) with restart_seconds for running elsewhere (0), waited_seconds (0; who has waited a day goes
-first). deadline_milliseconds 0, the default, is none; budget bounds the search's work instead.
+first), workload in place of samples_per_second: then the profiles say how fast it is, see evenstep profiles, and the
+output where each number came from. deadline_milliseconds 0, the default, is none; budget bounds the search's work instead.
 
 The model is static when all minimums fit at once: every job starts now and holds its devices to the end. Else it is
 queue: jobs also wait. lower_bound_seconds is below the weighted mean of every schedule of that model, and gap says how
@@ -50,6 +51,10 @@ says that the problem is too large. --explain writes the plan in words and as a 
 			if err != nil {
 				return badInput(err)
 			}
+			sources, err := in.profiled(problem, profiles)
+			if err != nil {
+				return err
+			}
 			begin := time.Now()
 			plan, err := placement.Place(problem, policy, in.search(begin))
 			if err != nil {
@@ -58,7 +63,7 @@ says that the problem is too large. --explain writes the plan in words and as a 
 			if explain {
 				explainPlan(cmd.ErrOrStderr(), problem, plan)
 			}
-			if err := writeJSON(cmd.OutOrStdout(), placeOutputOf(problem, plan, time.Since(begin))); err != nil {
+			if err := writeJSON(cmd.OutOrStdout(), placeOutputOf(problem, plan, sources, time.Since(begin))); err != nil {
 				return err
 			}
 			if len(plan.Placed) == 0 {
@@ -68,6 +73,7 @@ says that the problem is too large. --explain writes the plan in words and as a 
 		},
 	}
 	cmd.Flags().StringVar(&policy, "policy", "auto", "auto, paper or exact")
+	cmd.Flags().StringVar(&profiles, "profiles", "", "`FILE` of profiles, for jobs that name a workload")
 	cmd.Flags().BoolVar(&explain, "explain", false, "write the plan in words and as a picture to stderr")
 	return cmd
 }

@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/evenstep/evenstep/core/placement"
+	"github.com/evenstep/evenstep/core/profile"
 )
 
 // placementInput is one instance of placement as users write it.
@@ -28,6 +30,7 @@ type jobInput struct {
 	ID               given[string]            `json:"id"`
 	RemainingSamples given[amount]            `json:"remaining_samples"`
 	GlobalBatch      given[whole]             `json:"global_batch"`
+	Workload         given[string]            `json:"workload"`
 	SamplesPerSecond given[map[string]amount] `json:"samples_per_second"`
 	Workers          given[workersInput]      `json:"workers"`
 	AllreduceBytes   given[amount]            `json:"allreduce_bytes"`
@@ -98,8 +101,8 @@ func (in *jobInput) job(devices int) (j placement.Job, err error) {
 		return j, errors.New("remaining_samples: missing; give the samples left to train on")
 	case !in.GlobalBatch.set:
 		return j, errors.New("global_batch: missing; give the samples of one step")
-	case !in.SamplesPerSecond.set:
-		return j, errors.New("samples_per_second: missing; give the speed on each device type")
+	case !in.SamplesPerSecond.set && !in.Workload.set:
+		return j, errors.New("samples_per_second: missing; give the speed on each device type, or a workload of the profiles")
 	}
 	for t, rate := range in.SamplesPerSecond.value {
 		j.SamplesPerSecond[t] = float64(rate)
@@ -121,4 +124,56 @@ func (in *jobInput) job(devices int) (j placement.Job, err error) {
 		j.Current = append(j.Current, placement.Share{Node: s.Node.value, Type: s.Type.value, Count: int(s.Count.value)})
 	}
 	return j, nil
+}
+
+// rateSources is where each job's speeds come from, by device type; nil for jobs that name no workload.
+type rateSources []map[string]string
+
+// profiled fills in the speeds of the jobs that name a workload and give none, from the profiles.
+func (in *placementInput) profiled(p *placement.Problem, file string) (rateSources, error) {
+	var book *profile.Book
+	sources := make(rateSources, len(p.Jobs))
+	for i := range in.Jobs.value {
+		job := &in.Jobs.value[i]
+		if !job.Workload.set {
+			continue
+		}
+		if err := profile.CheckWorkload(job.Workload.value); err != nil {
+			return nil, badInput(fmt.Errorf("jobs[%d].workload: %w", i, err))
+		}
+		sources[i] = make(map[string]string)
+		for t := range job.SamplesPerSecond.value {
+			sources[i][t] = "input"
+		}
+		if job.SamplesPerSecond.set {
+			continue
+		}
+		if book == nil {
+			var err error
+			if book, err = (&profilesFlags{file: file}).read(); err != nil {
+				return nil, err
+			}
+		}
+		for _, rate := range book.Rates(job.Workload.value, types(p)) {
+			if rate.Source != "" {
+				p.Jobs[i].SamplesPerSecond[rate.Type] = rate.SamplesPerSecond
+				sources[i][rate.Type] = string(rate.Source)
+			}
+		}
+		if len(sources[i]) == 0 {
+			return nil, badInput(fmt.Errorf("jobs[%d].workload: nothing is known of %q on these devices; give "+
+				"samples_per_second", i, job.Workload.value))
+		}
+	}
+	return sources, nil
+}
+
+// types lists the problem's device types, each once.
+func types(p *placement.Problem) (all []string) {
+	for _, pool := range p.Pools {
+		if !slices.Contains(all, pool.Type) {
+			all = append(all, pool.Type)
+		}
+	}
+	return all
 }

@@ -34,6 +34,8 @@ type placedOutput struct {
 	Workers      map[string]int `json:"workers"` // by type
 	Devices      []shareOutput  `json:"devices"`
 	BatchSizes   []int          `json:"batch_sizes"`
+	// RateSource says by type where the speed came from: profile, estimate or input.
+	RateSource map[string]string `json:"rate_source,omitzero"`
 }
 
 type shareOutput struct {
@@ -54,7 +56,7 @@ type impossibleOutput struct {
 	Reason string `json:"reason"`
 }
 
-func placeOutputOf(p *placement.Problem, plan *placement.Plan, took time.Duration) placeOutput {
+func placeOutputOf(p *placement.Problem, plan *placement.Plan, sources rateSources, took time.Duration) placeOutput {
 	out := placeOutput{
 		Model: plan.Model, Policy: plan.Policy, Complete: plan.Complete, MeanJCTSeconds: plan.MeanSeconds,
 		LowerBoundSeconds: plan.LowerBoundSeconds, Gap: plan.Gap(), DecisionSeconds: took.Seconds(),
@@ -64,7 +66,7 @@ func placeOutputOf(p *placement.Problem, plan *placement.Plan, took time.Duratio
 	for _, placed := range plan.Placed {
 		id := p.Jobs[placed.Job].ID
 		job := placedOutput{ID: id, JCTSeconds: placed.JCTSeconds, StartSeconds: placed.StartSeconds,
-			Workers: make(map[string]int), BatchSizes: placed.BatchSizes}
+			Workers: make(map[string]int), BatchSizes: placed.BatchSizes, RateSource: sources[placed.Job]}
 		for _, s := range placed.Shares {
 			job.Workers[s.Type] += s.Count
 			job.Devices = append(job.Devices, shareOutput(s))

@@ -33,7 +33,7 @@ func FuzzPlace(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if err := writeJSON(&bytes.Buffer{}, placeOutputOf(p, plan, time.Second)); err != nil {
+			if err := writeJSON(&bytes.Buffer{}, placeOutputOf(p, plan, make(rateSources, len(p.Jobs)), time.Second)); err != nil {
 				t.Fatalf("%s: %v", policy, err)
 			}
 			explainPlan(&bytes.Buffer{}, p, plan)
