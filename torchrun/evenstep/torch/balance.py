@@ -250,7 +250,7 @@ class _Peers:
         introductions = self._introduce(loop)
         obstacle = _obstacle(introductions)
         self.balancing = obstacle is None
-        if self.balancing and (address := os.environ.get("EVENSTEP_AGENT") or agent.find()):
+        if self.balancing and (address := os.environ.get("EVENSTEP_AGENT_ADDR") or agent.find()):
             self._hints = DeviceHints(address, loop.device)
             weakref.finalize(loop, self._hints.close)
         if sampler.rank == 0:
