@@ -29,7 +29,7 @@ def test_the_entry_point_loads_no_torch() -> None:
 
 def test_settings_come_from_the_flag_before_the_environment() -> None:
     environ = {"EVENSTEP_ADDR": "unix:/run/core", "EVENSTEP_POLICY": "auto", "EVENSTEP_WORKLOAD": ""}
-    assert Settings.read({}, environ | {"EVENSTEP_AGENT": "unix:/a"}) == Settings(
+    assert Settings.read({}, environ | {"EVENSTEP_AGENT_ADDR": "unix:/a"}) == Settings(
         "unix:/run/core", "auto", None, None, "unix:/a"
     )
     config = {"core": "unix:/run/a core", "policy": "of-a-plugin", "workload": "a.b:c/d@1+2-3", "timeout": 900}

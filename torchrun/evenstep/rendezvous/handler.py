@@ -63,7 +63,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
     """Leaves the rendezvous to torch, and at the end of each round sets the environment that its workers inherit.
 
     The agent of group rank 0 starts the private core, unless a shared one is named, and tells the others its address.
-    Each starts an agent of evenstep for its node's workers, unless there is one.
+    Each starts an agent of evenstep for its workers, unless one runs on the node for all.
     """
 
     def __init__(self, inner: RendezvousHandler, store: Store, settings: Settings) -> None:
@@ -92,7 +92,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         environment = {
             "EVENSTEP_JOB": agreed["job"],
             "EVENSTEP_ADDR": agreed["core"],
-            "EVENSTEP_AGENT": self._provide_agent(),
+            "EVENSTEP_AGENT_ADDR": self._provide_agent() if agreed["core"] else None,
             "EVENSTEP_POLICY": self._settings.policy,
             "EVENSTEP_WORKLOAD": self._settings.workload,
             # A worker asks the kernel to end it with this process, so that none outlives a kill -9 of torchrun.

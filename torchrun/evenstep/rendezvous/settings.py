@@ -40,5 +40,5 @@ class Settings:
         policy = read("policy", "EVENSTEP_POLICY", r"[a-z0-9][a-z0-9-]{0,62}", policies)
         workload = read("workload", "EVENSTEP_WORKLOAD", r"[A-Za-z0-9._:/@+-]{1,128}", "1 to 128 of A-Za-z0-9._:/@+-")
         plugin_dir = read("plugin_dir", "EVENSTEP_PLUGIN_DIR", "/.+", "/PATH of a folder")
-        agent = read("agent", "EVENSTEP_AGENT", "unix:/.+", "unix:/PATH")
+        agent = read("agent", "EVENSTEP_AGENT_ADDR", "unix:/.+", "unix:/PATH")
         return cls(core, policy, workload, plugin_dir, agent)

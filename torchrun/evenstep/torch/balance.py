@@ -258,7 +258,7 @@ class _Peers:
         workers_are_free = all(who.free for who in introductions)
         obstacle = _obstacle(introductions)
         self.balancing = obstacle is None
-        if self.balancing and (address := os.environ.get("EVENSTEP_AGENT") or agent.find()):
+        if self.balancing and (address := os.environ.get("EVENSTEP_AGENT_ADDR") or agent.find()):
             self._hints = DeviceHints(address, loop.device)
             weakref.finalize(loop, self._hints.close)
         if sampler.rank == 0:
