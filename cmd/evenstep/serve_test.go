@@ -18,7 +18,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -73,7 +72,7 @@ func start(t *testing.T, args ...string) *server {
 // stateFolder is where the cores of one test keep what they learn.
 func stateFolder(t *testing.T) string {
 	t.Helper()
-	folder := filepath.Join(os.TempDir(), fmt.Sprintf("evenstep-test-%d", os.Getpid()), path.Base(t.Name()))
+	folder := filepath.Join(os.TempDir(), fmt.Sprintf("evenstep-test-%d", os.Getpid()), filepath.Base(t.Name()))
 	t.Cleanup(func() {
 		os.RemoveAll(folder)
 		os.Remove(filepath.Dir(folder)) // as far as no other test is in it
