@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -84,6 +86,36 @@ func TestTheSecondRunStartsFromWhatTheFirstLearned(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 		})
+	}
+}
+
+func TestServeSaysWhoHoldsItsProfiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "profiles.db")
+	first, _, _ := socketIn(t)
+	holder := start(t, "--listen", first, "--profiles", file)
+	holder.listening()
+	second, _, _ := socketIn(t)
+	start(t, "--listen", second, "--profiles", file).exits(4, "--profiles: "+file,
+		fmt.Sprintf("held by process %d", holder.cmd.Process.Pid))
+	start(t, "--listen", second, "--profiles", t.TempDir()).exits(2, "--profiles: ")
+	out, err := exec.Command("evenstep", "profiles", "list", "--profiles", file).CombinedOutput()
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 4 ||
+		!strings.Contains(string(out), fmt.Sprintf("held by process %d\n", holder.cmd.Process.Pid)) {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// Without having asked for a file, a user may run as many cores as they like.
+func TestServeSharesAFileThatWasNotAskedFor(t *testing.T) {
+	t.Setenv("EVENSTEP_PROFILES", "")
+	for range 2 {
+		address, _, _ := socketIn(t)
+		s := start(t, "--listen", address)
+		s.listening()
+		defer func() {
+			s.signal(syscall.SIGTERM)
+			s.exits(0)
+		}()
 	}
 }
 

@@ -58,7 +58,7 @@ func startCommand(t *testing.T, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, cmd: exec.Command("evenstep", args...), stderr: new(bytes.Buffer)}
 	// Under the race detector a process would rest for a second before it exits.
-	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "XDG_STATE_HOME="+stateFolder(t))
 	s.cmd.Stderr = s.stderr
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -74,6 +74,17 @@ func startCommand(t *testing.T, args ...string) *server {
 	s.ended = sync.OnceValue(s.cmd.Wait)
 	t.Cleanup(func() { _ = s.cmd.Process.Kill(); _ = s.ended() })
 	return s
+}
+
+// stateFolder is where the cores of one test keep what they learn.
+func stateFolder(t *testing.T) string {
+	t.Helper()
+	folder := filepath.Join(os.TempDir(), fmt.Sprintf("evenstep-test-%d", os.Getpid()), filepath.Base(t.Name()))
+	t.Cleanup(func() {
+		os.RemoveAll(folder)
+		os.Remove(filepath.Dir(folder)) // as far as no other test is in it
+	})
+	return folder
 }
 
 // listening waits for the line of an address and returns the address.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/evenstep/evenstep/core/cluster"
@@ -62,22 +63,23 @@ func (b *Book) Rates(workload string, types []string) []Rate {
 // set fills in what is known: the logarithm of the rate and one sigma of it.
 func (r *Rate) set(value, sigma float64, source Source) {
 	const bar = 1.645 // sigmas to either side hold nine of ten
-	r.SamplesPerSecond = math.Exp(value)
-	r.Low, r.High = math.Exp(value-bar*sigma), math.Exp(value+bar*sigma)
+	// Other machines round otherwise; what is planned with a rate shall not depend on that.
+	n := 6
 	if source == Estimated {
-		// Other machines round otherwise; what is planned with an estimate shall not depend on that.
-		r.SamplesPerSecond, r.Low, r.High = digits(r.SamplesPerSecond), digits(r.Low), digits(r.High)
+		n = 4
 	}
+	r.SamplesPerSecond = digits(math.Exp(value), n)
+	r.Low, r.High = digits(math.Exp(value-bar*sigma), n), digits(math.Exp(value+bar*sigma), n)
 	r.Source = source
 }
 
-// digits rounds to four significant digits.
-func digits(x float64) float64 {
-	scale := math.Pow(10, 3-math.Floor(math.Log10(x)))
-	if rounded := math.Round(x*scale) / scale; rounded > 0 && !math.IsInf(rounded, 0) {
-		return rounded
+// digits rounds to n significant digits.
+func digits(x float64, n int) float64 {
+	rounded, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', n-1, 64), 64)
+	if err != nil {
+		return x
 	}
-	return x
+	return rounded
 }
 
 // Expect says what to expect of each of the devices: by its own profile, else by that of its type, else by an estimate,

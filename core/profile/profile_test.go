@@ -33,7 +33,7 @@ func TestAProfileFollowsADeviceThatChanges(t *testing.T) {
 	for range 20 {
 		b.Record("w", cpu("a"), seen(0.001, 100))
 	}
-	if r := b.Rates("w", []string{"cpu"})[0]; !near(r.SamplesPerSecond, 1000, 1e-9) || r.Source != Measured {
+	if r := b.Rates("w", []string{"cpu"})[0]; !near(r.SamplesPerSecond, 1000, 1e-5) || r.Source != Measured {
 		t.Fatalf("got %+v", r)
 	}
 	for range 30 {
@@ -83,7 +83,7 @@ func TestOneModelHasManyNames(t *testing.T) {
 func TestASchedulersNameFindsTheVendors(t *testing.T) {
 	b := NewBook(atNoon)
 	b.Record("w", cluster.Device{Type: "Tesla V100-SXM2-16GB"}, seen(0.001, 100))
-	if r := b.Rates("w", []string{"v100"})[0]; r.Source != Measured || !near(r.SamplesPerSecond, 1000, 1e-9) {
+	if r := b.Rates("w", []string{"v100"})[0]; r.Source != Measured || !near(r.SamplesPerSecond, 1000, 1e-5) {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -36,11 +36,12 @@ type Curve struct {
 	SecondsPerSample float64 `json:"seconds_per_sample"`
 }
 
-// Record is the entry as JSON.
+// Record is the entry as JSON. Its curve is rounded, so that it does not change by being read and written again.
 func (e Entry) Record() Record {
 	c := e.Curve.Curve()
-	return Record{e.Workload, e.Type, e.Device, Curve{c.Fixed, c.PerSample}, e.Curve.Samples, e.Curve.Sigma,
-		e.Curve.ShareSigma, e.Spread, e.CommunicateSeconds, e.MemoryPerSample, e.LargestBatch, e.Steps, e.LastSeen}
+	return Record{e.Workload, e.Type, e.Device, Curve{digits(c.Fixed, 12), digits(c.PerSample, 12)}, e.Curve.Samples,
+		e.Curve.Sigma, e.Curve.ShareSigma, e.Spread, e.CommunicateSeconds, e.MemoryPerSample, e.LargestBatch, e.Steps,
+		e.LastSeen}
 }
 
 // Entry is what the record says. The error names the field that is wrong.
