@@ -131,3 +131,17 @@ func (in *instance) checkPools(schedule []slot, held [][]int) error {
 	}
 	return nil
 }
+
+// shares says by job what it holds of each pool.
+func (in *instance) shares(held [][]int) [][]Share {
+	shares := make([][]Share, len(held))
+	for i, of := range held {
+		for k, c := range of {
+			if c > 0 {
+				pool := in.problem.Pools[k]
+				shares[i] = append(shares[i], Share{pool.Node, pool.Type, c})
+			}
+		}
+	}
+	return shares
+}

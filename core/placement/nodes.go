@@ -6,23 +6,21 @@ import (
 )
 
 // nodes decides which devices they are, once it is settled when each job starts on how many of each kind. Who stays where
-// it runs keeps its devices. The others are served in the order of their starts, the largest first, each on few nodes: the
-// node whose free devices fit best, else the one with most, and so on. The result is shares by job, in the order of the
-// pools.
+// it runs keeps its devices. The others are served in the order of their starts, the largest first, each on few nodes: one
+// that it is on already, else the node whose free devices fit best, else the one with most, and so on. The result is shares
+// by job, in the order of the pools.
 func (in *instance) nodes(schedule []slot) [][]Share {
-	n := &nodeFitting{in: in, free: make([]int, len(in.problem.Pools)), held: make([][]int, len(schedule))}
-	for k, pool := range in.problem.Pools {
-		n.free[k] = pool.Count
-	}
-	order := make([]int, len(schedule))
-	for i := range order {
-		order[i] = i
+	n := newNodeFitting(in)
+	order, ends, byEnd := make([]int, len(schedule)), make([]float64, len(schedule)), make([]int, len(schedule))
+	for i, s := range schedule {
+		order[i], byEnd[i], ends[i] = i, i, in.jobs[i].completion(s)
 	}
 	slices.SortStableFunc(order, func(x, y int) int { return n.compare(x, y, schedule) })
-	ends := newEnds(schedule, in)
+	slices.SortStableFunc(byEnd, func(x, y int) int { return cmp.Compare(ends[x], ends[y]) })
 	for _, i := range order {
-		for _, ended := range ends.before(schedule[i].start) {
-			n.release(ended)
+		for len(byEnd) > 0 && ends[byEnd[0]] <= schedule[i].start {
+			n.release(byEnd[0])
+			byEnd = byEnd[1:]
 		}
 		if in.stays(i, schedule[i]) {
 			n.keep(i)
@@ -30,18 +28,12 @@ func (in *instance) nodes(schedule []slot) [][]Share {
 			n.fit(i, schedule[i].counts)
 		}
 	}
-	return in.shares(n.held)
-}
-
-// shares says by job what it holds of each pool.
-func (in *instance) shares(held [][]int) [][]Share {
-	shares := make([][]Share, len(held))
-	for i, of := range held {
-		for k, c := range of {
-			if c > 0 {
-				pool := in.problem.Pools[k]
-				shares[i] = append(shares[i], Share{pool.Node, pool.Type, c})
-			}
+	shares := make([][]Share, len(schedule))
+	for i, held := range n.held {
+		slices.SortFunc(held, func(a, b poolShare) int { return a.pool - b.pool })
+		for _, h := range held {
+			pool := in.problem.Pools[h.pool]
+			shares[i] = append(shares[i], Share{pool.Node, pool.Type, h.count})
 		}
 	}
 	return shares
@@ -54,9 +46,42 @@ func (in *instance) stays(i int, s slot) bool {
 
 // nodeFitting is the devices of the pools while jobs are given theirs.
 type nodeFitting struct {
-	in   *instance
-	free []int   // by pool
-	held [][]int // by job, then by pool
+	in     *instance
+	free   []int            // by pool
+	kind   []int            // by pool; -1 for none
+	onNode map[string][]int // pools
+	held   [][]poolShare    // by job
+	// with lists, by kind and number of free devices, the pools that had so many when they were listed.
+	with [][][]int
+}
+
+type poolShare struct{ pool, count int }
+
+func newNodeFitting(in *instance) *nodeFitting {
+	pools := in.problem.Pools
+	n := &nodeFitting{in: in, free: make([]int, len(pools)), kind: make([]int, len(pools)),
+		onNode: make(map[string][]int), held: make([][]poolShare, len(in.jobs)), with: make([][][]int, len(in.kinds))}
+	for k, pool := range pools {
+		n.kind[k] = -1
+		n.free[k] = pool.Count
+		n.onNode[pool.Node] = append(n.onNode[pool.Node], k)
+	}
+	for kind, kd := range in.kinds {
+		for _, k := range slices.Backward(kd.pools) { // the last listed is taken first
+			n.kind[k] = kind
+			n.list(k)
+		}
+	}
+	return n
+}
+
+// list puts a pool where those with as many free devices are found.
+func (n *nodeFitting) list(pool int) {
+	with, free := &n.with[n.kind[pool]], n.free[pool]
+	for len(*with) <= free {
+		*with = append(*with, nil)
+	}
+	(*with)[free] = append((*with)[free], pool)
 }
 
 // compare orders by start, those that stay first, then by size.
@@ -76,10 +101,9 @@ func (n *nodeFitting) compare(x, y int, schedule []slot) int {
 
 // keep gives a job what it has.
 func (n *nodeFitting) keep(i int) {
-	n.held[i] = make([]int, len(n.free))
 	for _, s := range n.in.problem.Jobs[n.in.jobs[i].index].Current {
-		for k, pool := range n.in.problem.Pools {
-			if pool.Node == s.Node && pool.Type == s.Type {
+		for _, k := range n.onNode[s.Node] {
+			if n.in.problem.Pools[k].Type == s.Type {
 				n.take(i, k, s.Count)
 			}
 		}
@@ -88,18 +112,19 @@ func (n *nodeFitting) keep(i int) {
 
 func (n *nodeFitting) take(i, pool, count int) {
 	n.free[pool] -= count
-	n.held[i][pool] += count
+	n.held[i] = append(n.held[i], poolShare{pool, count})
+	n.list(pool)
 }
 
 func (n *nodeFitting) release(i int) {
-	for k, c := range n.held[i] {
-		n.free[k] += c
+	for _, h := range n.held[i] {
+		n.free[h.pool] += h.count
+		n.list(h.pool)
 	}
 }
 
 // fit finds devices for a job, the largest part first.
 func (n *nodeFitting) fit(i int, counts []int) {
-	n.held[i] = make([]int, len(n.free))
 	var kinds []int
 	for k, c := range counts {
 		if c > 0 {
@@ -117,60 +142,46 @@ func (n *nodeFitting) fit(i int, counts []int) {
 	}
 }
 
-// best is the pool to take devices of a kind from: one on a node that the job is on already, else one that has enough,
-// with the least to spare; else the one with most.
+// best is the pool to take devices of a kind from. There is one: the counts fit.
 func (n *nodeFitting) best(i, kind, want int) int {
-	best, rank := -1, 0
-	for _, k := range n.in.kinds[kind].pools {
-		free := n.free[k]
-		if free == 0 {
-			continue
+	if pool := n.beside(i, kind, want); pool >= 0 {
+		return pool
+	}
+	with := n.with[kind]
+	for free := want; free < len(with); free++ {
+		if pool := n.pop(kind, free); pool >= 0 {
+			return pool
 		}
-		r := min(free, want) * 4 // as many as it can give
-		if free >= want {
-			r = want*4 + 1
+	}
+	for free := min(want, len(with)) - 1; ; free-- {
+		if pool := n.pop(kind, free); pool >= 0 {
+			return pool
 		}
-		if n.on(i, k) {
-			r += 2
-		}
-		if best < 0 || r > rank || r == rank && free < n.free[best] {
-			best, rank = k, r
+	}
+}
+
+// beside is a pool that has enough on a node that the job is on already, that with the least to spare; -1 for none.
+func (n *nodeFitting) beside(i, kind, want int) int {
+	best := -1
+	for _, h := range n.held[i] {
+		for _, k := range n.onNode[n.in.problem.Pools[h.pool].Node] {
+			if n.kind[k] == kind && n.free[k] >= want && (best < 0 || n.free[k] < n.free[best]) {
+				best = k
+			}
 		}
 	}
 	return best
 }
 
-// on says whether the job has devices on the pool's node.
-func (n *nodeFitting) on(i, pool int) bool {
-	for k, c := range n.held[i] {
-		if c > 0 && n.in.problem.Pools[k].Node == n.in.problem.Pools[pool].Node {
-			return true
+// pop takes a pool with so many free devices off its list; -1 for none. Those that have others now are listed elsewhere.
+func (n *nodeFitting) pop(kind, free int) int {
+	list := &n.with[kind][free]
+	for len(*list) > 0 {
+		pool := (*list)[len(*list)-1]
+		*list = (*list)[:len(*list)-1]
+		if n.free[pool] == free {
+			return pool
 		}
 	}
-	return false
-}
-
-// ends hands out jobs by when they end.
-type ends struct {
-	jobs []int // by end, rising
-	end  []float64
-}
-
-func newEnds(schedule []slot, in *instance) *ends {
-	e := &ends{make([]int, len(schedule)), make([]float64, len(schedule))}
-	for i := range schedule {
-		e.jobs[i], e.end[i] = i, in.jobs[i].completion(schedule[i])
-	}
-	slices.SortStableFunc(e.jobs, func(x, y int) int { return cmp.Compare(e.end[x], e.end[y]) })
-	return e
-}
-
-// before hands out those that end at or before t, once.
-func (e *ends) before(t float64) (ended []int) {
-	n := 0
-	for n < len(e.jobs) && e.end[e.jobs[n]] <= t {
-		n++
-	}
-	ended, e.jobs = e.jobs[:n], e.jobs[n:]
-	return ended
+	return -1
 }

@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 )
@@ -93,13 +92,15 @@ func (in *instance) solve(policy string, fit *assignment, w *work) (schedule []s
 func (in *instance) describe(plan *Plan, schedule []slot, shares [][]Share) {
 	jct := make([]float64, len(schedule))
 	for i, s := range schedule {
+		jct[i] = in.jobs[i].completion(s)
+	}
+	for i, s := range schedule {
 		j := &in.jobs[i]
-		jct[i] = j.completion(s)
 		plan.MeanSeconds += j.weight / in.weight * jct[i]
 		placed := Placed{Job: j.index, StartSeconds: s.start, JCTSeconds: jct[i], Shares: shares[i]}
 		placed.BatchSizes = in.batchSizes(j, shares[i])
 		if s.start > 0 {
-			placed.Reason = in.whyWait(i, schedule)
+			placed.Reason = in.whyWait(i, schedule, jct)
 		}
 		plan.Placed = append(plan.Placed, placed)
 	}
@@ -118,23 +119,19 @@ func (in *instance) batchSizes(j *job, shares []Share) []int {
 	return proportional(of.GlobalBatch, rates)
 }
 
-// whyWait says what a job waits for: those that hold its devices and end when it starts, or before.
-func (in *instance) whyWait(i int, schedule []slot) string {
-	start, kinds := schedule[i].start, schedule[i].counts
-	var ending []int
+// whyWait says what a job waits for: the last to end, of those that hold its devices and end when it starts or before.
+func (in *instance) whyWait(i int, schedule []slot, ends []float64) string {
+	last := -1
 	for other, s := range schedule {
-		if end := in.jobs[other].completion(s); other != i && s.start < start && end <= start && overlap(kinds, s.counts) {
-			ending = append(ending, other)
+		before := s.start < schedule[i].start && ends[other] <= schedule[i].start
+		if before && (last < 0 || ends[other] > ends[last]) && overlap(schedule[i].counts, s.counts) {
+			last = other
 		}
 	}
-	if len(ending) == 0 {
+	if last < 0 {
 		return "waits its turn"
 	}
-	last := slices.MaxFunc(ending, func(x, y int) int {
-		return cmp.Compare(in.jobs[x].completion(schedule[x]), in.jobs[y].completion(schedule[y]))
-	})
-	return fmt.Sprintf("waits for devices of job %s, which ends after %.0f s", in.problem.Jobs[in.jobs[last].index].ID,
-		in.jobs[last].completion(schedule[last]))
+	return fmt.Sprintf("waits for devices of job %s, which ends after %.0f s", in.problem.Jobs[in.jobs[last].index].ID, ends[last])
 }
 
 func overlap(a, b []int) bool {

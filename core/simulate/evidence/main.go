@@ -16,14 +16,15 @@ import (
 	"strings"
 
 	"github.com/evenstep/evenstep/core/simulate"
+	"github.com/evenstep/evenstep/core/simulate/evidence/document"
 )
 
-const document = "docs/lb-bsp.md"
+const path = "docs/lb-bsp.md"
 
 var lags = []int{1, 12}
 
 func main() {
-	missed, err := run(os.Args[1:], os.Getenv("EVENSTEP_DATA"), document, os.Stdout)
+	missed, err := run(os.Args[1:], os.Getenv("EVENSTEP_DATA"), path, os.Stdout)
 	for _, m := range missed {
 		fmt.Fprintln(os.Stderr, "evidence: missed:", m)
 	}
@@ -55,7 +56,7 @@ func sections(traces []trace) []section {
 
 // run makes the sections that are named, all if none is, and says which requirements are missed. A section that fails
 // does not keep the others from being made.
-func run(names []string, data, document string, out io.Writer) (missed []string, err error) {
+func run(names []string, data, path string, out io.Writer) (missed []string, err error) {
 	if data == "" {
 		return nil, errors.New("EVENSTEP_DATA is not set; give a folder that has alibaba-v2020/job_*_norm.csv from " +
 			"alibaba/clusterdata, cluster-trace-gpu-v2020, with the columns worker, time, batch_time_norm")
@@ -74,7 +75,7 @@ func run(names []string, data, document string, out io.Writer) (missed []string,
 		missed = append(missed, more...)
 		if failed == nil {
 			fmt.Fprintln(out, text.String())
-			failed = update(document, s.name, text.String())
+			failed = document.Update(path, s.name, text.String())
 		}
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", s.name, failed))
@@ -101,21 +102,6 @@ func choose(all []section, names []string) (chosen []section, err error) {
 		}
 	}
 	return chosen, nil
-}
-
-// update puts text between the markers of a section of the document.
-func update(document, section, text string) error {
-	old, err := os.ReadFile(document)
-	if err != nil {
-		return err
-	}
-	begin, end := fmt.Sprintf("<!-- begin %s -->\n", section), fmt.Sprintf("<!-- end %s -->\n", section)
-	before, rest, begun := strings.Cut(string(old), begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !begun || !ended {
-		return fmt.Errorf("%s: no section between %q and %q", document, strings.TrimSpace(begin), strings.TrimSpace(end))
-	}
-	return os.WriteFile(document, []byte(before+begin+text+end+after), 0o644)
 }
 
 // trace is a trace with a name for the tables.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/evenstep/evenstep/core/simulate"
 	"github.com/evenstep/evenstep/core/speed"
+
+	"github.com/evenstep/evenstep/core/simulate/evidence/document"
 )
 
 func TestRunSaysWhatItNeeds(t *testing.T) {
@@ -46,7 +48,7 @@ func TestUpdate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "document")
 	write(t, path, "A\n<!-- begin x -->\nold\n<!-- end x -->\nB\n<!-- begin y -->\n<!-- end y -->\n")
 	for _, section := range []string{"x", "y", "x"} { // the second time changes nothing
-		if err := update(path, section, "new "+section+"\n"); err != nil {
+		if err := document.Update(path, section, "new "+section+"\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -55,24 +57,24 @@ func TestUpdate(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("%s", got)
 	}
-	if err := update(path, "z", ""); err == nil ||
+	if err := document.Update(path, "z", ""); err == nil ||
 		!strings.HasSuffix(err.Error(), `no section between "<!-- begin z -->" and "<!-- end z -->"`) {
 		t.Error(err)
 	}
-	if err := update("none", "x", ""); err == nil {
+	if err := document.Update("none", "x", ""); err == nil {
 		t.Error("no error without a document")
 	}
 }
 
 func TestTheDocumentHasEverySection(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", document))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", path))
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "document")
-	write(t, path, string(text))
+	copied := filepath.Join(t.TempDir(), "document")
+	write(t, copied, string(text))
 	for _, s := range sections(nil) {
-		if err := update(path, s.name, "new\n"); err != nil {
+		if err := document.Update(copied, s.name, "new\n"); err != nil {
 			t.Error(err)
 		}
 	}
