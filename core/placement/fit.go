@@ -5,107 +5,106 @@ import (
 	"slices"
 )
 
-// fitTries bounds the search for a way to give every job its minimum at once, in types tried for jobs of a single type.
-const fitTries = 20_000
+// fitTries bounds the search for a way to give every job its minimum at once, in types tried for jobs of a single type, and
+// fitFlows in choices of types for all of them.
+const (
+	fitTries = 20_000
+	fitFlows = 300
+)
 
 // fit gives every job its minimum, all at once; if stay, those that run keep what they have. It is nil where that cannot
 // be, or, with many jobs of a single type, where no way was found.
 func (in *instance) fit(stay bool) *assignment {
-	a := newAssignment(in)
-	var single, mixed []int
+	f := &fitting{assignment: newAssignment(in), tries: fitTries, flows: fitFlows, only: make([]string, len(in.jobs)),
+		left: make(map[string]int)}
+	var single []int
 	for i := range in.jobs {
 		switch j := &in.jobs[i]; {
 		case j.fixed:
 		case stay && j.current != nil && !math.IsInf(in.costIfAlike(i, j.current), 1):
-			a.give(i, j.current)
-		case j.single && j.min > 1:
-			single = append(single, i)
+			f.give(i, j.current)
 		default:
-			mixed = append(mixed, i)
+			f.jobs = append(f.jobs, i)
+			if j.single && j.min > 1 {
+				single = append(single, i)
+			}
 		}
 	}
-	larger := func(x, y int) int { return in.jobs[y].min - in.jobs[x].min }
-	slices.SortStableFunc(single, larger)
-	f := fitting{a, mixed, fitTries}
-	if !f.place(single) {
+	for k, kd := range in.kinds {
+		f.left[kd.typ] += f.free[k]
+	}
+	slices.SortStableFunc(single, func(x, y int) int { return in.jobs[y].min - in.jobs[x].min })
+	if !f.choose(single) {
 		return nil
 	}
 	for i := range in.jobs {
-		a.reckon(i)
+		f.reckon(i)
 	}
-	return a
+	return f.assignment
 }
 
+// fitting is a search for minimums: a type for each job of a single type by trying, then a flow.
 type fitting struct {
 	*assignment
-	mixed []int
-	tries int
+	jobs         []int          // to be given their minimum
+	only         []string       // by job: its type where it takes a single one
+	left         map[string]int // devices by type, but for those that jobs of a single type have chosen
+	tries, flows int
 }
 
-// place gives the jobs of a single type, the largest first, devices of the type with most left, or of another if the rest
-// then finds no place; at last it fits in the others.
-func (f *fitting) place(single []int) bool {
+// choose picks a type for each of the jobs, the largest first: that with most left, or another if the rest then finds no
+// place.
+func (f *fitting) choose(single []int) bool {
 	if len(single) == 0 {
+		f.flows--
 		return f.flow()
 	}
 	i := single[0]
 	for _, typ := range f.roomiest(i) {
-		if f.tries--; f.tries < 0 {
+		if f.tries--; f.tries < 0 || f.flows <= 0 {
 			return false
 		}
-		f.fill(i, typ)
-		if f.place(single[1:]) {
+		f.only[i] = typ
+		f.left[typ] -= f.in.jobs[i].min
+		if f.choose(single[1:]) {
 			return true
 		}
-		f.empty(i)
+		f.left[typ] += f.in.jobs[i].min
 	}
 	return false
 }
 
-// roomiest lists the types that have the job's minimum free, that with most first.
-func (f *fitting) roomiest(i int) []string {
-	j := &f.in.jobs[i]
-	free := make(map[string]int)
-	var types []string
-	for k, kd := range f.in.kinds {
-		if j.rate[k] > 0 {
-			if _, seen := free[kd.typ]; !seen {
-				types = append(types, kd.typ)
-			}
-			free[kd.typ] += f.free[k]
+// roomiest lists the types that the job can run on and that have its minimum left, that with most first.
+func (f *fitting) roomiest(i int) (types []string) {
+	for _, k := range f.in.jobs[i].usable {
+		if typ := f.in.kinds[k].typ; f.left[typ] >= f.in.jobs[i].min && !slices.Contains(types, typ) {
+			types = append(types, typ)
 		}
 	}
-	types = slices.DeleteFunc(types, func(t string) bool { return free[t] < j.min })
-	slices.SortStableFunc(types, func(x, y string) int { return free[y] - free[x] })
+	slices.SortStableFunc(types, func(x, y string) int { return f.left[y] - f.left[x] })
 	return types
 }
 
-// fill gives a job its minimum of one type.
-func (f *fitting) fill(i int, typ string) {
-	j := &f.in.jobs[i]
-	for k, kd := range f.in.kinds {
-		if kd.typ == typ && j.rate[k] > 0 {
-			n := min(j.min-sum(f.counts[i]), f.free[k])
-			f.counts[i][k] += n
-			f.free[k] -= n
-		}
+// may lists the kinds that a job may have in this try.
+func (f *fitting) may(i int) []int {
+	if f.only[i] == "" {
+		return f.in.jobs[i].usable
 	}
+	return slices.DeleteFunc(slices.Clone(f.in.jobs[i].usable), func(k int) bool { return f.in.kinds[k].typ != f.only[i] })
 }
 
-func (f *fitting) empty(i int) {
-	for k, c := range f.counts[i] {
-		f.free[k] += c
-		f.counts[i][k] = 0
-	}
-}
-
-// flow gives the others their minimums, by augmenting paths: exact. It takes everything back where there is no way.
+// flow gives all their minimums, by augmenting paths: exact for the types chosen. It takes everything back where there is
+// no way.
 func (f *fitting) flow() bool {
-	for _, i := range f.mixed {
+	may := make([][]int, len(f.in.jobs))
+	for _, i := range f.jobs {
+		may[i] = f.may(i)
+	}
+	for _, i := range f.jobs {
 		for range f.in.jobs[i].min {
-			if !f.augment(i) {
-				for _, i := range f.mixed {
-					f.empty(i)
+			if !f.augment(i, may) {
+				for _, i := range f.jobs {
+					f.give(i, make([]int, len(f.free)))
 				}
 				return false
 			}
@@ -116,17 +115,16 @@ func (f *fitting) flow() bool {
 
 // augment gives a job one more device: of a kind with a free one, or of a kind of which another job gives one up for one of
 // another kind, and so on.
-func (f *fitting) augment(i int) bool {
+func (f *fitting) augment(i int, may [][]int) bool {
 	const none = -1
 	kinds := len(f.in.kinds)
 	from, giver := make([]int, kinds), make([]int, kinds) // the way to a kind: by whom, from which
-	var reached []int
-	for k, rate := range f.in.jobs[i].rate {
+	for k := range kinds {
 		from[k], giver[k] = none, none
-		if rate > 0 {
-			giver[k] = i
-			reached = append(reached, k)
-		}
+	}
+	reached := slices.Clone(may[i])
+	for _, k := range reached {
+		giver[k] = i
 	}
 	for at := 0; at < len(reached); at++ {
 		k := reached[at]
@@ -139,12 +137,12 @@ func (f *fitting) augment(i int) bool {
 			f.counts[i][k]++
 			return true
 		}
-		for _, other := range f.mixed {
+		for _, other := range f.jobs {
 			if f.counts[other][k] == 0 {
 				continue
 			}
-			for to, rate := range f.in.jobs[other].rate {
-				if rate > 0 && giver[to] == none {
+			for _, to := range may[other] {
+				if giver[to] == none {
 					from[to], giver[to] = k, other
 					reached = append(reached, to)
 				}
