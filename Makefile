@@ -46,6 +46,7 @@ bench: build .venv/.ready ## run the benchmarks; each names its target
 
 .PHONY: evidence
 evidence: ## measure the policies on the public traces in EVENSTEP_DATA and check what they must reach
+	@go run ./core/profile/evidence
 	@go build -o build/evidence ./core/simulate/evidence && build/evidence
 
 # One environment for the demo, the tests and the checks. It is lent every site-packages of a $(PYTHON) that has torch:
