@@ -81,6 +81,7 @@ evidence: build .venv/.ready ## remake the tables of docs/, from EVENSTEP_DATA, 
 	PATH="$(CURDIR)/.venv/bin:$$PATH" build/evidence $(SECTIONS)
 	build/evidence-placement
 	build/evidence-cluster
+	go run ./core/profile/evidence
 
 # One environment for the demo, the tests and the checks. It is lent every site-packages of a $(PYTHON) that has torch:
 # venv's own --system-site-packages would lend those of the base interpreter only, where $(PYTHON) is itself a venv's.

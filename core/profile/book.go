@@ -35,14 +35,15 @@ type Book struct {
 	profiles map[Key]Profile
 	pending  map[Key]Profile // what was recorded and is in no file yet; in profiles too
 
-	workloads []string         // sorted; nil when not up to date
-	indexed   map[string][]Key // by workload, sorted
-	fit       *fit             // nil when not up to date
+	workloads []string          // sorted; nil when not up to date
+	indexed   map[string][]Key  // by workload, sorted
+	columns   map[string]string // by device type; as many as were asked for since it was brought up to date
+	fit       *fit              // nil when not up to date
 }
 
 // NewBook returns an empty book that dates what it records by the clock.
 func NewBook(now func() time.Time) *Book {
-	return &Book{now: now, profiles: map[Key]Profile{}, pending: map[Key]Profile{}}
+	return &Book{now: now, profiles: map[Key]Profile{}, pending: map[Key]Profile{}, columns: map[string]string{}}
 }
 
 // Record takes what a job showed of its workload on a device. What has no valid name, or is not within reason, is left
@@ -161,7 +162,19 @@ func (b *Book) giveBack(taken map[Key]Profile) {
 	b.pending = taken
 }
 
-func (b *Book) outdate() { b.workloads, b.indexed, b.fit = nil, nil, nil }
+func (b *Book) outdate() {
+	b.workloads, b.indexed, b.columns, b.fit = nil, nil, map[string]string{}, nil
+}
+
+// column is column of a type, which takes a while.
+func (b *Book) column(deviceType string) string {
+	c, ok := b.columns[deviceType]
+	if !ok {
+		c = column(deviceType)
+		b.columns[deviceType] = c
+	}
+	return c
+}
 
 // index sorts the keys, unless they are.
 func (b *Book) index() {

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -138,7 +139,7 @@ func (b *Book) ofType(workload, deviceType string) (Profile, bool) {
 		switch {
 		case k.Type == deviceType:
 			same = append(same, b.profiles[k])
-		case column(k.Type) == column(deviceType):
+		case b.column(k.Type) == b.column(deviceType):
 			alike = append(alike, b.profiles[k])
 		}
 	}
@@ -173,11 +174,23 @@ type fit struct {
 	columns map[string]int // by what column says of a type
 	kinds   map[string]int // by kind of workload; those with one row only are in it too
 	alone   map[string]bool
-	mean    float64 // of what is public about the speed of the devices in it
+	open    []bool // by column: nothing is public about it
+}
+
+// linked says whether what other workloads showed tells how the column goes with one of the workload's own.
+func (f *fit) linked(own []entry, column int, seen bool) bool {
+	return seen && len(f.byColumn[column]) > 0 &&
+		slices.ContainsFunc(own, func(e entry) bool { return len(f.byColumn[e.column]) > 0 })
+}
+
+// public says whether one of the workload's own columns is among the public models.
+func (f *fit) public(own []entry) bool {
+	return slices.ContainsFunc(own, func(e entry) bool { return !f.open[e.column] })
 }
 
 // estimate is the logarithm of a workload's rate on a type that it was never measured on, and one sigma of it. It takes
-// the workload on another type, and either the type under another workload or its model among those that are public.
+// other workloads that were measured on this type and on others, some of which this workload was measured on too, or types
+// that both are among the public models.
 func (b *Book) estimate(workload, deviceType string) (value, sigma float64, known bool) {
 	if len(b.keysOf(workload)) == 0 {
 		return 0, 0, false
@@ -186,12 +199,13 @@ func (b *Book) estimate(workload, deviceType string) (value, sigma float64, know
 		b.fit = b.newFit()
 	}
 	f := b.fit
-	at, seen := f.columns[column(deviceType)]
+	at, seen := f.columns[b.column(deviceType)]
 	m, public := modelOf(deviceType)
-	if !seen && !public {
+	own := b.entries(workload, 0, f.columns)
+	if !f.linked(own, at, seen) && !(public && f.public(own)) {
 		return 0, 0, false
 	}
-	unseen := prior{f.mean, unseenSigma}
+	unseen := prior{0, unseenSigma}
 	if public {
 		unseen = prior{m.relativeSpeed(), ratioSigma}
 	}
@@ -202,42 +216,18 @@ func (b *Book) estimate(workload, deviceType string) (value, sigma float64, know
 	if !ok || f.alone[kindOf(workload)] {
 		kind = -1
 	}
-	value, sigma = f.predict(b.entries(workload, 0, f.columns), kind, at, unseen)
+	value, sigma = f.predict(own, kind, at, unseen)
 	return value, sigma, true
 }
 
 // newFit completes the table of the workloads that were seen on two types or more; the others say nothing of devices.
 func (b *Book) newFit() *fit {
 	f := &fit{columns: map[string]int{}, kinds: map[string]int{}, alone: map[string]bool{}}
+	priors := f.addColumns(b)
 	var rows []string
-	var types []string
-	b.index()
 	for _, w := range b.workloads {
-		columns := map[string]bool{}
-		for _, t := range b.typesOf(w) {
-			columns[column(t)] = true
-			if c := column(t); !slices.Contains(types, c) {
-				types = append(types, c)
-			}
-		}
-		if len(columns) > 1 {
+		if len(b.entries(w, 0, f.columns)) > 1 {
 			rows = append(rows, w)
-		}
-	}
-	slices.Sort(types)
-	priors, public, count := make([]prior, len(types)), 0.0, 0.0
-	for i, t := range types {
-		f.columns[t] = i
-		if m, known := modelOf(t); known {
-			priors[i] = prior{m.relativeSpeed(), ratioSigma}
-			public += priors[i].value
-			count++
-		}
-	}
-	f.mean = public / max(1, count)
-	for i := range priors {
-		if priors[i].sigma == 0 {
-			priors[i] = prior{f.mean, unseenSigma}
 		}
 	}
 	slices.SortStableFunc(rows, func(a, z string) int { return b.lastSeen(z).Compare(b.lastSeen(a)) })
@@ -259,10 +249,30 @@ func (b *Book) newFit() *fit {
 	return f
 }
 
+// addColumns makes a column of each model, and of each type that is none, and returns what is known of them beforehand.
+func (f *fit) addColumns(b *Book) (priors []prior) {
+	b.index()
+	names := map[string]bool{}
+	for k := range b.profiles {
+		names[b.column(k.Type)] = true
+	}
+	for i, name := range slices.Sorted(maps.Keys(names)) {
+		f.columns[name] = i
+		m, public := modelOf(name)
+		f.open = append(f.open, !public)
+		if public {
+			priors = append(priors, prior{m.relativeSpeed(), ratioSigma})
+		} else {
+			priors = append(priors, prior{0, unseenSigma})
+		}
+	}
+	return priors
+}
+
 // entries are what was measured of a workload, one for each column.
 func (b *Book) entries(workload string, row int, columns map[string]int) (entries []entry) {
 	for _, t := range b.typesOf(workload) {
-		at := columns[column(t)]
+		at := columns[b.column(t)]
 		if slices.ContainsFunc(entries, func(e entry) bool { return e.column == at }) {
 			continue // another name of a model that is in it
 		}

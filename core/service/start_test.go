@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -183,6 +184,51 @@ func TestWhatAJobShowsIsRecorded(t *testing.T) {
 				t.Errorf("got %+v", p)
 			}
 		})
+	}
+}
+
+// Devices of which one has a third of the other's speed, whose times vary by 5 %: the second job's first ten steps take at
+// most a tenth longer than with the best sizes, on the mean.
+func TestTheSecondRunsFirstStepsAreNearTheIdeal(t *testing.T) {
+	book := profile.NewBook(time.Now)
+	balancer, c := startServer(t, realPolicies)
+	balancer.Profiles = book
+	perSample := []float64{0.001, 0.003}
+	random := rand.New(rand.NewPCG(1, 2))
+	for run := range 2 {
+		s := dial(t, c)
+		o := &evenstepv1.Open{Job: fmt.Sprint(run), GlobalBatch: 384, Workload: "w", ChooseStart: true,
+			Workers: []*evenstepv1.Worker{{DeviceType: "cpu", Device: "a"}, {DeviceType: "cpu", Device: "b"}}}
+		s.send(&evenstepv1.BalanceRequest{Message: &evenstepv1.BalanceRequest_Open{Open: o}})
+		answer, err := s.Recv()
+		sizes := answer.GetOpened().GetAllocation().GetBatchSizes()
+		first := 0.0
+		for step := range uint64(60) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, longest := newReport(step, 1, 0, 1), 0.0
+			for i, w := range r.Workers {
+				w.Samples = float64(sizes[i])
+				w.ComputeSeconds = perSample[i] * w.Samples * (1 + 0.05*random.NormFloat64())
+				longest = max(longest, perSample[i]*w.Samples)
+			}
+			if step < 10 {
+				first += longest / 10
+			}
+			s.send(request(r))
+			answer, err = s.Recv()
+			sizes = answer.GetAllocation().GetBatchSizes()
+		}
+		if ideal := 0.288; run == 1 && first > 1.1*ideal {
+			t.Errorf("the first ten steps take %v s, %v s is ideal", first, ideal)
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		for len(book.Profiles()) < 2 {
+			time.Sleep(time.Millisecond)
+		}
 	}
 }
 

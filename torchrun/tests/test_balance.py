@@ -56,6 +56,20 @@ def test_two_jobs_with_the_flag_alone_both_balance(new_job: Callable[..., Job]) 
         assert list(job.runtime.iterdir()) == []
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_a_second_run_starts_where_the_first_one_ended(new_job: Callable[..., Job]) -> None:
+    runs = []
+    for workload in ("first", "first", "other"):
+        job = new_job(EVENSTEP_TEST_PIN="1")
+        agent = job.start(*FLAGS, f"--rdzv-conf=workload={workload}", script="uneven.py", worker=str(STEPS))
+        assert agent.wait(120) == 0
+        runs.append(ran_whole(job)[0])
+        assert job.said() == []
+    equal = (GLOBAL_BATCH // 2, GLOBAL_BATCH // 2)
+    assert runs[0] == runs[2] == equal
+    assert rank_0_spared(runs[1])  # as in the second half of the first run
+
+
 def test_a_core_killed_in_mid_training_loses_no_step_and_balances_again(new_job: Callable[..., Job]) -> None:
     job = new_job(EVENSTEP_TEST_FREEZE=str(STEPS // 2))
     agent = job.start(*FLAGS, script="uneven.py", worker=str(STEPS))

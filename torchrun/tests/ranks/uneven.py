@@ -1,7 +1,8 @@
 """Trains with one rank slower than the others: uneven.py REPORT STEPS.
 
 In the first half of the steps the last rank takes three times as long per row, in the second half rank 0 does. Each
-rank adds one JSON line a step to REPORT. EVENSTEP_TEST_FREEZE names a step before which a rank waits for REPORT.go.
+rank adds one JSON line a step to REPORT. EVENSTEP_TEST_FREEZE names a step before which a rank waits for REPORT.go;
+with EVENSTEP_TEST_PIN each rank has a core, and so a device, of its own.
 """
 
 import json
@@ -37,6 +38,8 @@ class Slow(nn.Module):
 def main(report: str, steps: int) -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
+    if os.environ.get("EVENSTEP_TEST_PIN"):
+        os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
     data = TensorDataset(torch.randn(GLOBAL_BATCH * steps, 4))
     sampler = evenstep.BalancedBatchSampler(data, GLOBAL_BATCH)
     slow = Slow()
