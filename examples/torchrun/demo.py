@@ -4,8 +4,8 @@ Two workers train a network on MNIST images, each on a core of its own. Beside t
 on a shared cluster, so it gets about a third of its core. Three ways to choose batch sizes train in alternating short
 rounds, so that the noise of the machine hits all alike: equal sizes, Evenstep, and a few fixed allocations around the
 min-max of the speed curves measured before. The best of those is the ideal. Evenstep starts with what the core learned
-of each worker's core in that first run, and in demos before. Further
-policies train beside them when --policies names some.
+of each worker's core in that first run, and in demos before. Further policies train beside them when --policies names
+some.
 
 Writes demo.json and demo.png into the folder given by --out.
 """
