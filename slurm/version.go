@@ -8,7 +8,7 @@ import (
 )
 
 // All that differs from one version of Slurm to the next is in this file. 22.05 (Debian's) is what the tests run; the
-// others, up to 25.11, are known by their documentation, and by the fixtures made of it in testdata.
+// others, up to 25.11, are known by their documentation, and by the fixtures made of it in the tests.
 
 // version is a release of Slurm: 22.05.8.
 type version struct{ year, month, patch int }

@@ -54,7 +54,8 @@ the controller gone Slurm starts it by itself. What cannot be steered is left to
 	flags.DurationVar(&f.interval, "interval", 5*time.Second, "time between two rounds")
 	flags.DurationVar(&f.holdLimit, "hold-limit", 5*time.Minute, "how far ahead to move the begin time of a job that waits")
 	flags.StringVar(&f.profiles, "profiles", "",
-		"JSON `FILE` with samples per second of one device, by workload and type: {\"resnet50-amp\":{\"a100\":900}}")
+		"`FILE` of profiles that says how fast workloads run; where it ends in .json, a table of samples per second of one "+
+			"device, by workload and type: {\"resnet50-amp\":{\"a100\":900}}")
 	return cmd
 }
 
@@ -74,7 +75,7 @@ func (f *slurmControllerFlags) run(ctx context.Context, out io.Writer) error {
 	scheduler := &slurm.Scheduler{HoldLimit: f.holdLimit}
 	loop := &reconcile.Loop{
 		Scheduler: scheduler,
-		Planner:   reconcile.Planner{Place: placement.Place, Profiles: &ratesFile{path: f.profiles}, HoldLimit: f.holdLimit},
+		Planner:   reconcile.Planner{Place: placement.Place, Profiles: ratesOf(f.profiles), HoldLimit: f.holdLimit},
 		Log:       hclog.New(&hclog.LoggerOptions{Name: "evenstep", Output: os.Stderr}),
 	}
 	tick := time.NewTicker(f.interval)
