@@ -45,6 +45,19 @@ def test_compute_is_what_lies_before_the_forward_and_up_to_the_last_gradient() -
     assert watch.read() == (8, 5)
 
 
+def test_the_wait_is_what_lies_between_the_last_gradient_and_the_release() -> None:
+    clock = Clock()
+    watch = Stopwatch(clock)
+    assert watch.read_wait() == 0
+    step(watch, clock, 1, 2)
+    clock.reached = clock.now
+    step(watch, clock, 1, 2)
+    assert watch.read_wait() == 50, "that of the second step is still to come"
+    assert watch.read_wait() == 0
+    clock.reached = clock.now
+    assert watch.read_wait() == 50
+
+
 def test_host_seconds_blocked_since_the_last_barrier_are_taken_out() -> None:
     clock = Clock()
     watch = Stopwatch(clock)
