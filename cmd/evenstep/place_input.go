@@ -23,7 +23,7 @@ type deviceInput struct {
 	Node        given[string] `json:"node"`
 	Type        given[string] `json:"type"`
 	Count       given[whole]  `json:"count"`
-	MemoryBytes given[amount] `json:"memory_bytes"`
+	MemoryBytes given[whole]  `json:"memory_bytes"`
 }
 
 type jobInput struct {
@@ -35,7 +35,7 @@ type jobInput struct {
 	Workers          given[workersInput]      `json:"workers"`
 	AllreduceBytes   given[amount]            `json:"allreduce_bytes"`
 	Types            given[string]            `json:"types"`
-	MemoryBytes      given[amount]            `json:"memory_bytes"`
+	MemoryBytes      given[whole]             `json:"memory_bytes"`
 	Nodes            given[[]string]          `json:"nodes"`
 	Weight           given[amount]            `json:"weight"`
 	Current          given[[]shareInput]      `json:"current"`
@@ -71,6 +71,9 @@ func (in *placementInput) problem() (*placement.Problem, error) {
 		if !d.Count.set {
 			return nil, fmt.Errorf("devices[%d].count: missing; give how many there are", i)
 		}
+		if d.MemoryBytes.value < 0 {
+			return nil, fmt.Errorf("devices[%d].memory_bytes: %d is below 0", i, d.MemoryBytes.value)
+		}
 		p.Pools = append(p.Pools, placement.Pool{Node: d.Node.value, Type: d.Type.value, Count: int(d.Count.value),
 			MemoryBytes: uint64(d.MemoryBytes.value)})
 		devices += max(0, min(int(d.Count.value), maxWhole-devices))
@@ -97,6 +100,8 @@ func (in *jobInput) job(devices int) (j placement.Job, err error) {
 	}
 	j.MaxWorkers = int(workers.Max.or(whole(max(devices, j.MinWorkers))))
 	switch {
+	case in.MemoryBytes.value < 0:
+		return j, fmt.Errorf("memory_bytes: %d is below 0", in.MemoryBytes.value)
 	case !in.RemainingSamples.set:
 		return j, errors.New("remaining_samples: missing; give the samples left to train on")
 	case !in.GlobalBatch.set:

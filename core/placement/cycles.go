@@ -157,7 +157,7 @@ func (m *improver) update(i int) {
 
 // run improves until there is no better cycle or the work is spent.
 func (m *improver) run(w *work) {
-	m.fill(w)
+	m.fill()
 	effort, find := m.nodes*m.nodes*m.nodes, m.bestCycle
 	if m.nodes > wideNodes {
 		effort, find = 3*m.nodes*m.nodes, m.shortCycle
@@ -179,10 +179,11 @@ func (m *improver) run(w *work) {
 	}
 }
 
-// fill gives free devices to whom they help most, one at a time: the cheapest cycles, and most of them at first.
-func (m *improver) fill(w *work) {
+// fill gives free devices to whom they help most, one at a time: the cheapest cycles, and most of them at first. It takes
+// little and is never cut: a plan that leaves devices idle is none.
+func (m *improver) fill() {
 	none := m.nodes - 1
-	for w.spend(2 * m.nodes) {
+	for {
 		least, kind := 0.0, -1
 		for k, free := range m.free {
 			if t := m.edges[none*m.nodes+k]; free > 0 && t != nil && t.value[t.least()] < least {

@@ -1,6 +1,9 @@
 package placement
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 const (
 	quickExact = 40_000_000     // comparisons up to which auto solves exactly
@@ -8,21 +11,23 @@ const (
 	mostStates = 200_000_000    // jobs times states to remember
 )
 
-// exactWork is how many comparisons the exact programme takes, about.
+// exactWork is at least how many comparisons the exact programme takes: for each job, all pairs of what it may have and of
+// states that cover it.
 func (in *instance) exactWork() float64 {
-	states, options := 1.0, 1.0
+	states, pairs := 1.0, 1.0
 	most := 0
 	for i := range in.jobs {
 		most = max(most, in.jobs[i].max)
 	}
 	for _, f := range newAssignment(in).free {
 		states *= float64(f + 1)
-		options *= float64(min(f, most) + 1)
+		n := float64(min(f, most) + 1)
+		pairs *= n * (float64(f+1) - (n-1)/2)
 	}
 	if states*float64(len(in.jobs)) > mostStates {
 		return math.Inf(1)
 	}
-	return states * options * float64(len(in.jobs)) / math.Exp2(float64(len(in.kinds)))
+	return pairs * float64(len(in.jobs))
 }
 
 // exact solves the static model by dynamic programming over the jobs; the state is what is left of every kind. It is nil
@@ -84,14 +89,17 @@ func (d *programme) add(i int, w *work) bool {
 	for s := range d.next {
 		d.next[s] = math.Inf(1)
 	}
-	left := make([]int, len(d.free))
 	for o, option := range options {
-		if !w.spend(d.states) {
+		cost, back := j.cost(option), d.index(option)
+		covering, states := slices.Clone(option), 1
+		for k, c := range option {
+			states *= d.free[k] - c + 1
+		}
+		if !w.spend(states) {
 			return false
 		}
-		cost, back := j.cost(option), d.index(option)
-		for s := d.states - 1; s >= back; s-- {
-			if c := cost + d.best[s-back]; c < d.next[s] && d.covers(s, option, left) {
+		for s := back; s >= 0; s = d.nextCovering(s, covering, option) {
+			if c := cost + d.best[s-back]; c < d.next[s] {
 				d.next[s], chosen[s] = c, int32(o)
 			}
 		}
@@ -101,14 +109,15 @@ func (d *programme) add(i int, w *work) bool {
 	return true
 }
 
-// covers says whether a state has what an option takes.
-func (d *programme) covers(state int, option, left []int) bool {
-	for k := len(left) - 1; k >= 0; k-- {
-		left[k] = state / d.stride[k]
-		state %= d.stride[k]
-		if left[k] < option[k] {
-			return false
+// nextCovering counts a state up among those that have what an option takes; it is -1 after the last.
+func (d *programme) nextCovering(s int, covering, option []int) int {
+	for k := range covering {
+		s += d.stride[k]
+		if covering[k]++; covering[k] <= d.free[k] {
+			return s
 		}
+		s -= d.stride[k] * (covering[k] - option[k])
+		covering[k] = option[k]
 	}
-	return true
+	return -1
 }

@@ -137,10 +137,13 @@ func (in *instance) job(index int) (j job, reason string) {
 		in.hold(&j, of)
 		return j, ""
 	}
+	if j.min > of.GlobalBatch {
+		return j, fmt.Sprintf("its global batch of %d has no sample for each of %d workers", of.GlobalBatch, j.min)
+	}
 	if most < j.min {
 		return j, in.whyNot(of, most)
 	}
-	j.max = min(j.max, most)
+	j.max = min(j.max, most, of.GlobalBatch)
 	in.locate(&j, of)
 	return j, ""
 }

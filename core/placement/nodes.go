@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 )
 
@@ -11,17 +12,18 @@ import (
 // by job, in the order of the pools.
 func (in *instance) nodes(schedule []slot) [][]Share {
 	n := newNodeFitting(in)
-	order, ends, byEnd := make([]int, len(schedule)), make([]float64, len(schedule)), make([]int, len(schedule))
-	for i, s := range schedule {
-		order[i], byEnd[i], ends[i] = i, i, in.jobs[i].completion(s)
+	order := make([]int, len(schedule))
+	for i := range schedule {
+		order[i] = i
 	}
 	slices.SortStableFunc(order, func(x, y int) int { return n.compare(x, y, schedule) })
-	slices.SortStableFunc(byEnd, func(x, y int) int { return cmp.Compare(ends[x], ends[y]) })
+	// A job may be so short that it ends when it starts, as far as numbers can tell: only who has devices is released.
+	var running endings
 	for _, i := range order {
-		for len(byEnd) > 0 && ends[byEnd[0]] <= schedule[i].start {
-			n.release(byEnd[0])
-			byEnd = byEnd[1:]
+		for len(running) > 0 && running[0].at <= schedule[i].start {
+			n.release(heap.Pop(&running).(ending).job)
 		}
+		heap.Push(&running, ending{in.jobs[i].completion(schedule[i]), i})
 		if in.stays(i, schedule[i]) {
 			n.keep(i)
 		} else {
@@ -37,6 +39,27 @@ func (in *instance) nodes(schedule []slot) [][]Share {
 		}
 	}
 	return shares
+}
+
+// ending is when a job ends.
+type ending struct {
+	at  float64
+	job int
+}
+
+// endings is a heap, the soonest first.
+type endings []ending
+
+func (e endings) Len() int { return len(e) }
+func (e endings) Less(a, b int) bool {
+	return e[a].at < e[b].at || e[a].at == e[b].at && e[a].job < e[b].job
+}
+func (e endings) Swap(a, b int) { e[a], e[b] = e[b], e[a] }
+func (e *endings) Push(x any)   { *e = append(*e, x.(ending)) }
+func (e *endings) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
 }
 
 // stays says whether a job keeps the devices that it runs on.

@@ -84,7 +84,6 @@ func (in *instance) exactQueue(w *work, seed uint64) (schedule []slot, bound flo
 	if q.enumerate(); !q.countable() {
 		return nil, 0, errors.New("policy: exact is for few jobs and devices where jobs have to wait; give auto")
 	}
-	w.left = mostExact
 	schedule, bound = in.queue(w, seed)
 	return schedule, bound, nil
 }

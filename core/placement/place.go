@@ -1,8 +1,12 @@
 package placement
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"sort"
+	"strconv"
 )
 
 // Policies are the names of the placement policies: auto is the best that we have; paper the pipeline as published; exact
@@ -24,6 +28,9 @@ func Place(p *Problem, policy string, s Search) (*Plan, error) {
 	}
 	if s.Budget <= 0 {
 		s.Budget = max(defaultBudget, budgetPerJob*len(p.Jobs))
+		if policy == "exact" {
+			s.Budget = mostExact
+		}
 	}
 	w := s.work()
 	fit := in.fit(false)
@@ -73,7 +80,7 @@ func (in *instance) solve(policy string, fit *assignment, w *work) (schedule []s
 			return nil, 0, fmt.Errorf("policy: exact would take %.0g steps on this problem, more than %.0g; give auto",
 				in.exactWork(), float64(mostExact))
 		}
-		w.left = mostExact
+		w.left = min(w.left, mostExact)
 		if a = in.exact(w); a != nil {
 			bound = a.total()
 		} else {
@@ -90,17 +97,18 @@ func (in *instance) solve(policy string, fit *assignment, w *work) (schedule []s
 
 // describe writes the schedule into the plan.
 func (in *instance) describe(plan *Plan, schedule []slot, shares [][]Share) {
-	jct := make([]float64, len(schedule))
+	jct, byEnd := make([]float64, len(schedule)), make([]int, len(schedule))
 	for i, s := range schedule {
-		jct[i] = in.jobs[i].completion(s)
+		jct[i], byEnd[i] = in.jobs[i].completion(s), i
 	}
+	slices.SortStableFunc(byEnd, func(x, y int) int { return cmp.Compare(jct[x], jct[y]) })
 	for i, s := range schedule {
 		j := &in.jobs[i]
-		plan.MeanSeconds += j.weight / in.weight * jct[i]
+		plan.MeanSeconds += float64(j.weight / in.weight * jct[i])
 		placed := Placed{Job: j.index, StartSeconds: s.start, JCTSeconds: jct[i], Shares: shares[i]}
 		placed.BatchSizes = in.batchSizes(j, shares[i])
 		if s.start > 0 {
-			placed.Reason = in.whyWait(i, schedule, jct)
+			placed.Reason = in.whyWait(i, schedule, byEnd, jct)
 		}
 		plan.Placed = append(plan.Placed, placed)
 	}
@@ -120,18 +128,16 @@ func (in *instance) batchSizes(j *job, shares []Share) []int {
 }
 
 // whyWait says what a job waits for: the last to end, of those that hold its devices and end when it starts or before.
-func (in *instance) whyWait(i int, schedule []slot, ends []float64) string {
-	last := -1
-	for other, s := range schedule {
-		before := s.start < schedule[i].start && ends[other] <= schedule[i].start
-		if before && (last < 0 || ends[other] > ends[last]) && overlap(schedule[i].counts, s.counts) {
-			last = other
+// byEnd is the jobs by when they end.
+func (in *instance) whyWait(i int, schedule []slot, byEnd []int, ends []float64) string {
+	until := sort.Search(len(byEnd), func(n int) bool { return ends[byEnd[n]] > schedule[i].start })
+	for _, other := range slices.Backward(byEnd[:until]) {
+		if schedule[other].start < schedule[i].start && overlap(schedule[i].counts, schedule[other].counts) {
+			return fmt.Sprintf("waits for devices of job %s, which ends after %s s", in.problem.Jobs[in.jobs[other].index].ID,
+				strconv.FormatFloat(ends[other], 'f', max(0, 2-int(math.Log10(max(ends[other], 0.01)))), 64))
 		}
 	}
-	if last < 0 {
-		return "waits its turn"
-	}
-	return fmt.Sprintf("waits for devices of job %s, which ends after %.0f s", in.problem.Jobs[in.jobs[last].index].ID, ends[last])
+	return "waits its turn"
 }
 
 func overlap(a, b []int) bool {

@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -86,7 +87,7 @@ func (j *Job) may(p *Problem, counts []int) (seconds float64, ok bool) {
 		rate += float64(c) * j.SamplesPerSecond[pool.Type]
 		types[pool.Type] = true
 	}
-	if n < j.MinWorkers || n > j.MaxWorkers || j.SingleType && len(types) > 1 {
+	if n < j.MinWorkers || n > min(j.MaxWorkers, j.GlobalBatch) || j.SingleType && len(types) > 1 {
 		return 0, false
 	}
 	k := float64(n)
@@ -273,4 +274,73 @@ func TestApproximateAgainstExact(t *testing.T) {
 			t.Fatalf("%v, optimum %v", got, optimum)
 		}
 	})
+}
+
+func TestPlaceOfExtremes(t *testing.T) {
+	job := func(id string, remaining, speed float64) Job {
+		return Job{ID: id, RemainingSamples: remaining, GlobalBatch: 10, SamplesPerSecond: map[string]float64{"v": speed},
+			MinWorkers: 1, MaxWorkers: 100, Weight: 1}
+	}
+	overdue, fixed := job("a", 1e12, 1), job("a", 1e12, 1)
+	overdue.WaitedSeconds = 90_000
+	fixed.Fixed, fixed.Current = true, []Share{{"n", "v", 1}}
+	many := make([]Job, 1000)
+	for i := range many {
+		many[i] = job(fmt.Sprint(i), 1000, 1)
+	}
+	wanting := job("b", 1, 1)
+	wanting.MinWorkers = 11
+	one, lots := []Pool{{"n", "v", 1, 0}}, []Pool{{"n", "v", 1000, 0}, {"m", "v", 0, 0}}
+	for name, p := range map[string]*Problem{
+		"jobs too short to tell after an overdue one": {Pools: one, Jobs: []Job{overdue, job("b", 1, 1e5), job("c", 1, 1e5)}},
+		"jobs too short to tell after a fixed one":    {Pools: one, Jobs: []Job{fixed, job("b", 1, 1e5), job("c", 1, 1e5)}},
+		"10^12 samples beside 1":                      {Pools: lots, Jobs: []Job{job("a", 1e12, 1), job("b", 1, 1)}},
+		"a thousand alike":                            {Pools: lots, Jobs: many},
+		"a thousand alike on one device":              {Pools: one, Jobs: many},
+		"no devices":                                  {Pools: []Pool{{"n", "v", 0, 0}}, Jobs: []Job{job("a", 1, 1)}},
+		"no speed":                                    {Pools: one, Jobs: []Job{job("a", 1, 0), job("b", 1e18, 1e-300)}},
+		"more workers than samples":                   {Pools: lots, Jobs: []Job{wanting, job("a", 1e5, 1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.Bandwidth = 1
+			for _, policy := range []string{"auto", "paper"} {
+				for _, budget := range []int{1, 1_000_000} {
+					plan, err := Place(p, policy, Search{Budget: budget})
+					if err != nil {
+						t.Fatal(err)
+					}
+					check(t, p, plan)
+				}
+			}
+		})
+	}
+}
+
+// Auto decides by what the exact programme would take whether to try it: it must not take more.
+func TestExactTakesWhatItSays(t *testing.T) {
+	in := compile(published(rand.New(rand.NewPCG(1, 2)), 4, []int{2, 3, 4, 5}, 1e9))
+	w := Search{Budget: 1 << 40}.work()
+	if in.exact(w) == nil {
+		t.Fatal("not solved")
+	}
+	if took := float64(1<<40 - w.left); took > 1.01*in.exactWork() || took < in.exactWork()/10 {
+		t.Errorf("took %.3g, said %.3g", took, in.exactWork())
+	}
+}
+
+// A search that is stopped at once still leaves no device idle that a job could use.
+func TestAStoppedSearchLeavesNothingIdle(t *testing.T) {
+	p := published(rand.New(rand.NewPCG(1, 2)), 50, []int{100, 100, 100}, 1e12)
+	plan, err := Place(p, "auto", Search{Stop: func() bool { return true }})
+	if err != nil || plan.Complete {
+		t.Fatal(err, plan.Complete)
+	}
+	check(t, p, plan)
+	held := 0
+	for _, placed := range plan.Placed {
+		held += len(placed.BatchSizes)
+	}
+	if held != 300 {
+		t.Errorf("%d of 300 devices are used", held)
+	}
 }

@@ -29,10 +29,11 @@ type clearingPrices struct {
 // clear finds clearing prices: they rise where demand is above the supply and fall where it is below, less and less.
 func (in *instance) clear(w *work) *clearingPrices {
 	d := newDemand(in, newAssignment(in).free)
-	p := &clearingPrices{bound: math.Inf(-1), demand: make([][]float64, len(in.jobs))}
+	p := &clearingPrices{demand: make([][]float64, len(in.jobs))}
 	for i := range p.demand {
 		p.demand[i] = make([]float64, len(d.free))
 	}
+	p.bound = d.at(make([]float64, len(d.free))) // at prices of 0, each job at its fastest
 	price, demanded := d.start(), make([]float64, len(d.free))
 	for k, free := range d.free {
 		demanded[k] = float64(free)

@@ -104,6 +104,10 @@ func (q *queueSearch) greedy(order []int, share float64, turns bool) *queuePlan 
 	q.profile.reset(q.in.kinds)
 	spare := q.work.left / 2 // a greedy plan may take half the work, each job its part of that
 	for n, i := range p.order {
+		if q.work.cut {
+			q.oneByOne(p, p.order[n:])
+			break
+		}
 		until := q.work.left - max(0, q.work.left-spare)/(len(p.order)-n)
 		price := q.turns[i].price
 		if !turns {
@@ -113,6 +117,24 @@ func (q *queueSearch) greedy(order []int, share float64, turns bool) *queuePlan 
 		q.place(p, i)
 	}
 	return p
+}
+
+// oneByOne starts jobs one after another when all those placed have ended, without a look at the profile: what is left to do
+// when there is no time to plan.
+func (q *queueSearch) oneByOne(p *queuePlan, jobs []int) {
+	last := q.profile.blocks[len(q.profile.blocks)-1].times
+	at := last[len(last)-1]
+	for _, i := range jobs {
+		best := &q.turns[i].menu[0]
+		for n := range q.turns[i].menu {
+			if a := &q.turns[i].menu[n]; a.later < best.later {
+				best = a
+			}
+		}
+		p.allot[i], p.start[i] = *best, at
+		at += best.seconds(at)
+		p.cost += float64(q.weight[i] * at)
+	}
 }
 
 // priceNow is π when devices are free, on average by their worth.

@@ -21,7 +21,7 @@ const (
 //
 // It is exact where that is quick.
 func (in *instance) static(fit *assignment, w *work, seed uint64) (best *assignment, bound float64) {
-	if in.exactWork() <= quickExact {
+	if in.exactWork() <= min(quickExact, float64(w.left/2)) {
 		if a := in.exact(w); a != nil {
 			return a, a.total()
 		}
