@@ -16,7 +16,15 @@ const (
 
 // explainPlan writes a plan in words, and who has which device at the start as a picture: a row for each node, a letter for
 // each device.
-func explainPlan(w io.Writer, p *placement.Problem, plan *placement.Plan) {
+func explainPlan(out io.Writer, p *placement.Problem, plan *placement.Plan) {
+	var text strings.Builder
+	writePlan(&text, p, plan)
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprintln(out, oneLine(strings.TrimRight(line, "\n")))
+	}
+}
+
+func writePlan(w io.Writer, p *placement.Problem, plan *placement.Plan) {
 	fmt.Fprintf(w, "%s model: the mean completion time is %s, at most %.2f %% above the best possible (at least %s).\n", plan.Model,
 		duration(plan.MeanSeconds), 100*plan.Gap(), duration(plan.LowerBoundSeconds))
 	if !plan.Complete {
@@ -27,7 +35,7 @@ func explainPlan(w io.Writer, p *placement.Problem, plan *placement.Plan) {
 			fmt.Fprintf(w, "  and %d more jobs\n", len(plan.Placed)-n)
 			break
 		}
-		fmt.Fprintf(w, "%s %s: %s, ends after %s", letter(n), p.Jobs[placed.Job].ID, where(placed.Shares),
+		fmt.Fprintf(w, "%s %s: %s, ends after %s", letter(n), oneLine(p.Jobs[placed.Job].ID), where(placed.Shares),
 			duration(placed.JCTSeconds))
 		if placed.Reason != "" {
 			fmt.Fprintf(w, "; starts after %s: %s", duration(placed.StartSeconds), placed.Reason)
@@ -35,7 +43,7 @@ func explainPlan(w io.Writer, p *placement.Problem, plan *placement.Plan) {
 		fmt.Fprintln(w)
 	}
 	for _, i := range plan.Impossible {
-		fmt.Fprintf(w, "- %s cannot run: %s\n", p.Jobs[i.Job].ID, i.Reason)
+		fmt.Fprintf(w, "- %s cannot run: %s\n", oneLine(p.Jobs[i.Job].ID), i.Reason)
 	}
 	picture(w, p, plan)
 }
@@ -51,7 +59,7 @@ func where(shares []placement.Share) string {
 			parts = append(parts, fmt.Sprintf("%d more nodes", len(shares)-n))
 			break
 		}
-		parts = append(parts, fmt.Sprintf("%d %s on %s", s.Count, s.Type, s.Node))
+		parts = append(parts, fmt.Sprintf("%d %s on %s", s.Count, oneLine(s.Type), oneLine(s.Node)))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -74,7 +82,7 @@ func picture(w io.Writer, p *placement.Problem, plan *placement.Plan) {
 	for n, placed := range plan.Placed {
 		for _, s := range placed.Shares {
 			if placed.StartSeconds == 0 {
-				held[placement.Share{Node: s.Node, Type: s.Type}] += strings.Repeat(letter(n), s.Count)
+				held[placement.Share{Node: s.Node, Type: s.Type}] += strings.Repeat(letter(n), min(256, s.Count))
 			}
 		}
 	}

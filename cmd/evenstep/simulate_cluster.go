@@ -139,6 +139,9 @@ func (f *clusterFlags) check(changed func(string) bool) error {
 // simulateCluster runs one policy after the other and writes what came out.
 func simulateCluster(f clusterFlags, stdin io.Reader, stdout, stderr io.Writer) error {
 	rounds, err := f.read(stdin, stderr)
+	if err == nil {
+		err = checkOutputs(f.trace, map[string]string{"--jobs-out": f.jobsOut, "--plot": f.plot})
+	}
 	if err != nil {
 		return badInput(err)
 	}

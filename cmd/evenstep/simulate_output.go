@@ -4,7 +4,9 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -92,4 +94,24 @@ func (f *stepsFlags) writeAllocations(t *simulate.Trace, r *simulate.Replay) err
 		return err
 	}
 	return file.Close()
+}
+
+// checkOutputs tries, before a long run, that the files of the flags can be written and are not the input.
+func checkOutputs(input string, files map[string]string) error {
+	read, _ := os.Stat(input)
+	for _, flag := range slices.Sorted(maps.Keys(files)) {
+		path := files[flag]
+		if path == "" {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && read != nil && os.SameFile(info, read) {
+			return fmt.Errorf("%s: %s is the input; give another file", flag, path)
+		}
+		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+		if err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+		file.Close()
+	}
+	return nil
 }

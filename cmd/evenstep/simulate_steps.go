@@ -132,6 +132,9 @@ func (f *stepsFlags) checkPolicies() error {
 // simulateSteps replays one policy after the other and writes what came out.
 func simulateSteps(f stepsFlags, stdin io.Reader, stdout io.Writer) error {
 	t, err := f.read(stdin)
+	if err == nil {
+		err = checkOutputs(f.trace, map[string]string{"--allocations": f.allocations, "--plot": f.plot})
+	}
 	if err != nil {
 		return badInput(err)
 	}

@@ -103,7 +103,11 @@ func (r *Rounds) EqualShare() []float64 {
 // equalRate is the speed in steps per second of a job that shares with n-1 others.
 func (r *Rounds) equalRate(class *workClass, devices, n int) float64 {
 	rate, all := 0.0, 0.0
-	for w, way := range class.ways[:class.singles] {
+	ways := class.ways[:class.singles]
+	if len(ways) == 0 { // it fits on devices of several types alone
+		ways = class.ways[:1]
+	}
+	for w, way := range ways {
 		for k, count := range way.Counts {
 			if count > 0 {
 				share := float64(r.Cluster.Counts[k]) / float64(n*devices)

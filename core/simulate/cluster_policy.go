@@ -13,6 +13,7 @@ type ClusterPolicy struct {
 	Name         string
 	KnowsLengths bool // it is told how long jobs take
 	SingleDevice bool // it takes jobs of one device only
+	mixes        bool // it knows ways with devices of several types
 	new          func(r *Rounds) clusterPolicy
 }
 
@@ -22,22 +23,22 @@ func ClusterPolicies() []ClusterPolicy {
 		return func(r *Rounds) clusterPolicy { return &inOrder{order: o, choose: r.chooser(blind)} }
 	}
 	return []ClusterPolicy{
-		{"auto", true, false, func(r *Rounds) clusterPolicy {
+		{"auto", true, false, true, func(r *Rounds) clusterPolicy {
 			return &knapsack{aim: placement.MeanJCT, hold: r.rules.NoPreempt, round: r.rules.RoundSeconds,
 				seed: r.rules.Seed}
 		}},
-		{"auto-unknown", false, false, func(*Rounds) clusterPolicy { return &knapsack{aim: placement.MeanJCTUnknown} }},
-		{"makespan", true, false, func(*Rounds) clusterPolicy { return &knapsack{aim: placement.Makespan} }},
-		{"paper", true, false, func(r *Rounds) clusterPolicy {
+		{"auto-unknown", false, false, true, func(*Rounds) clusterPolicy { return &knapsack{aim: placement.MeanJCTUnknown} }},
+		{"makespan", true, false, true, func(*Rounds) clusterPolicy { return &knapsack{aim: placement.Makespan} }},
+		{"paper", true, false, false, func(r *Rounds) clusterPolicy {
 			return &paper{restart: r.rules.RestartSeconds, seed: r.rules.Seed}
 		}},
-		{"fifo", false, false, func(r *Rounds) clusterPolicy { return &fifo{choose: r.chooser(true), holds: true} }},
-		{"fifo-het", false, false, func(r *Rounds) clusterPolicy { return &fifo{choose: r.chooser(false)} }},
-		{"shortest", true, false, ordered(shortestTypical, true)},
-		{"shortest-het", true, false, ordered(shortestFirst, false)},
-		{"las", false, false, ordered(leastAttained, true)},
-		{"las-het", false, false, ordered(leastAttained, false)},
-		{"allox", true, true, func(*Rounds) clusterPolicy { return &allox{} }},
+		{"fifo", false, false, false, func(r *Rounds) clusterPolicy { return &fifo{choose: r.chooser(true), holds: true} }},
+		{"fifo-het", false, false, false, func(r *Rounds) clusterPolicy { return &fifo{choose: r.chooser(false)} }},
+		{"shortest", true, false, false, ordered(shortestTypical, true)},
+		{"shortest-het", true, false, false, ordered(shortestFirst, false)},
+		{"las", false, false, false, ordered(leastAttained, true)},
+		{"las-het", false, false, false, ordered(leastAttained, false)},
+		{"allox", true, true, false, func(*Rounds) clusterPolicy { return &allox{} }},
 	}
 }
 
@@ -47,9 +48,12 @@ func (r *Rounds) Takes(policy string) error {
 	if err != nil {
 		return err
 	}
-	for _, j := range r.Jobs {
+	for i, j := range r.Jobs {
 		if p.SingleDevice && j.Devices > 1 {
 			return fmt.Errorf("%s takes jobs of one device; job %.40s needs %d", policy, j.ID, j.Devices)
+		}
+		if !p.mixes && r.classes[i].singles == 0 {
+			return fmt.Errorf("%s gives a job devices of one type; there are not %d of any for job %.40s", policy, j.Devices, j.ID)
 		}
 	}
 	return nil

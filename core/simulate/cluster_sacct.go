@@ -65,6 +65,12 @@ func ReadSacct(r io.Reader, rules []WorkloadRule, speeds *Throughputs) ([]Cluste
 		if errors.Is(err, io.EOF) {
 			break
 		}
+		var torn *fieldsError
+		if errors.As(err, &torn) { // a | in a job's name, which sacct does not quote
+			reason := fmt.Sprintf("its row has %d fields, the header %d", torn.fields, torn.want)
+			dropped = append(dropped, DroppedJob{"", torn.line, reason})
+			continue
+		}
 		if err != nil {
 			return nil, nil, err
 		}

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"bufio"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 
 // table reads a CSV with a header row by row, and knows the line.
 type table struct {
-	csv     *csv.Reader
+	read    func() (record []string, line int, err error)
 	limited *io.LimitedReader
 	most    int64
 	columns []string
@@ -21,12 +22,16 @@ type table struct {
 	line    int
 }
 
-// openTable reads the header, in which the columns must be; others are ignored.
-func openTable(r io.Reader, comma rune, mostBytes int64, columns ...string) (*table, error) {
+// openTable reads the header, in which the columns must be; others are ignored. Fields are parted by commas, and quoted as
+// in CSV, or by |, and never quoted, as sacct prints them.
+func openTable(r io.Reader, separator rune, mostBytes int64, columns ...string) (*table, error) {
 	t := &table{limited: &io.LimitedReader{R: r, N: mostBytes + 1}, most: mostBytes}
-	t.csv = csv.NewReader(t.limited)
-	t.csv.Comma, t.csv.ReuseRecord, t.csv.LazyQuotes = comma, true, comma != ','
-	header, err := t.csv.Read()
+	if separator == ',' {
+		t.read = commaSeparated(t.limited)
+	} else {
+		t.read = lineByLine(t.limited, string(separator))
+	}
+	header, _, err := t.read()
 	if errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("empty; give a header with the columns %s", strings.Join(columns, ", "))
 	}
@@ -46,16 +51,57 @@ func openTable(r io.Reader, comma rune, mostBytes int64, columns ...string) (*ta
 	return t, nil
 }
 
+func commaSeparated(r io.Reader) func() ([]string, int, error) {
+	rows := csv.NewReader(r)
+	rows.ReuseRecord, rows.FieldsPerRecord = true, -1
+	return func() ([]string, int, error) {
+		record, err := rows.Read()
+		var wrong *csv.ParseError
+		if errors.As(err, &wrong) {
+			return nil, 0, fmt.Errorf("line %d: not CSV: %w", wrong.Line, wrong.Err)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		line, _ := rows.FieldPos(0)
+		return record, line, nil
+	}
+}
+
+func lineByLine(r io.Reader, separator string) func() ([]string, int, error) {
+	lines := bufio.NewReader(r)
+	line := 0
+	return func() ([]string, int, error) {
+		for {
+			text, err := lines.ReadString('\n')
+			line++
+			if text = strings.TrimRight(text, "\r\n"); text != "" {
+				return strings.Split(text, separator), line, nil
+			}
+			if err != nil {
+				return nil, 0, err
+			}
+		}
+	}
+}
+
+// fieldsError is a row that has not as many fields as the header.
+type fieldsError struct{ line, fields, want int }
+
+func (e *fieldsError) Error() string {
+	return fmt.Sprintf("line %d: %d fields; give %d as in the header", e.line, e.fields, e.want)
+}
+
 func (t *table) has(column string) bool { return slices.Contains(t.columns, column) }
 
 // next moves to the next row and is io.EOF after the last.
 func (t *table) next() (err error) {
-	t.record, err = t.csv.Read()
+	t.record, t.line, err = t.read()
 	if t.limited.N == 0 {
 		return fmt.Errorf("larger than %d MiB", t.most>>20)
 	}
-	if err == nil {
-		t.line, _ = t.csv.FieldPos(0)
+	if err == nil && len(t.record) != len(t.columns) {
+		return &fieldsError{t.line, len(t.record), len(t.columns)}
 	}
 	return err
 }
