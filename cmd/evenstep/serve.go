@@ -41,8 +41,9 @@ func newServeCommand() *cobra.Command {
 		Long: `Serve runs the core: training jobs report their steps and get their batch sizes over gRPC.
 
 It prints "listening ADDRESS" for each address when it is ready. A unix socket lets in its own user only; TCP asks for
-mutual TLS, in which every client shows a certificate that --tls-ca signed. A client sees and steers only the jobs
-that were opened with the same subject in the certificate.
+mutual TLS, in which every client shows a certificate that --tls-ca signed. A node's certificate, as evenstep tls init
+makes it, brings along which user of the node calls, as its agent knows; a user sees and steers only their own jobs, and
+so do clients with other subjects in their certificates. docs/core.md says how to install a core for a cluster.
 
 Plugins of kind policy in the plugin folder are policies that a job, or who wants jobs placed, may ask for by their
 name, as for the built-in ones: see evenstep plugins. What jobs show of devices is kept in the file of profiles, see

@@ -1,8 +1,9 @@
 // Package service serves the core's algorithms over gRPC.
 //
 // A Balancer keeps the open jobs and speaks the wire of proto/evenstep/v1; the policies that decide are handed to it. A
-// Placer answers one problem of placement at a time. A Server is the gRPC server around both. Whatever clients send, in whatever order, each bad message ends its own stream
-// with an error that names the field, and nothing that is kept for a client outlives its streams.
+// Placer answers one problem of placement at a time. A Server is the gRPC server around both. Whatever clients send, in
+// whatever order, each bad message ends its own stream with an error that names the field, and nothing that is kept for a
+// client outlives its streams, but for what operators register.
 package service
 
 import (
@@ -15,8 +16,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/evenstep/evenstep/core/sizing"
@@ -37,9 +36,10 @@ type Policy interface {
 // Policies makes policies by the name that an Open asks for. start are the sizes in force, which satisfy the problem.
 type Policies map[string]func(p sizing.Problem, start []int) (Policy, error)
 
-// Balancer implements the Balancer service. Its methods may be called at the same time.
+// Balancer implements the services Balancer and Jobs. Its methods may be called at the same time.
 type Balancer struct {
 	evenstepv1.UnimplementedBalancerServer
+	evenstepv1.UnimplementedJobsServer
 
 	// Profiles is set before the first stream, or nil: then jobs begin as they say, and nothing is learned of devices.
 	Profiles Profiles
@@ -50,9 +50,11 @@ type Balancer struct {
 	stopping chan struct{}
 	stop     sync.Once
 
-	mu      sync.Mutex
-	jobs    map[jobKey]*job
-	workers int // that all jobs are charged with
+	mu         sync.Mutex
+	jobs       map[jobKey]*job
+	workers    int               // that all jobs are charged with
+	users      map[string]*user  // by owner
+	registered map[string]string // owners by job id
 }
 
 // jobKey names a job. Owners do not see each other: the same id under two owners is two jobs.
@@ -61,11 +63,13 @@ type jobKey struct{ owner, id string }
 // NewBalancer returns a Balancer without jobs that tells its clients the given version.
 func NewBalancer(version string, policies Policies, log hclog.Logger) *Balancer {
 	return &Balancer{
-		version:  version,
-		policies: policies,
-		log:      log,
-		stopping: make(chan struct{}),
-		jobs:     make(map[jobKey]*job),
+		version:    version,
+		policies:   policies,
+		log:        log,
+		stopping:   make(chan struct{}),
+		jobs:       make(map[jobKey]*job),
+		users:      make(map[string]*user),
+		registered: make(map[string]string),
 	}
 }
 
@@ -74,6 +78,18 @@ func (b *Balancer) Stop() { b.stop.Do(func() { close(b.stopping) }) }
 
 // Balance serves one stream, as the service definition says, until its client closes its side.
 func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
+	caller, err := whoCalls(s.Context())
+	if err != nil {
+		return err
+	}
+	u, err := b.enter(caller.Owner)
+	if err != nil {
+		return err
+	}
+	defer b.exit(u)
+	if err := u.wait(s.Context(), openCost); err != nil {
+		return err
+	}
 	st := newStream()
 	requests := receive(s)
 	first, err := b.next(s.Context(), requests, st)
@@ -83,16 +99,18 @@ func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
 	if first.GetOpen() == nil {
 		return invalid("request: the first one of a stream is not an open; send open, then reports")
 	}
+	if err := u.wait(s.Context(), costOf(len(first.GetOpen().GetWorkers()))); err != nil {
+		return err
+	}
 	o, err := newOpening(first.GetOpen(), b.policies)
 	if err != nil {
 		return err
 	}
 	o.choose(b.Profiles)
-	user, err := owner(s.Context())
+	key, err := b.whose(o.job.ID, caller)
 	if err != nil {
 		return err
 	}
-	key := jobKey{user, o.job.ID}
 	j, err := b.hold(key, len(o.job.Workers))
 	if err != nil {
 		return err
@@ -104,7 +122,7 @@ func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
 	sent := send(s, &evenstepv1.BalanceResponse{Message: &evenstepv1.BalanceResponse_Opened{
 		Opened: &evenstepv1.Opened{CoreVersion: b.version, Policy: o.policy, Allocation: st.start},
 	}}, st.answers)
-	err = b.reports(s.Context(), requests, j, o, st)
+	err = b.reports(s.Context(), requests, u, j, o, st)
 	// What is queued still goes out, unless the queue is why the stream ends, or there is no time.
 	close(st.answers)
 	select {
@@ -116,11 +134,16 @@ func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
 }
 
 // reports hands the job what comes in on a stream that has joined it, and takes the stream out of the job in the end.
-func (b *Balancer) reports(ctx context.Context, requests <-chan received, j *job, o *opening, st *stream) error {
+func (b *Balancer) reports(
+	ctx context.Context, requests <-chan received, u *user, j *job, o *opening, st *stream,
+) error {
 	defer j.leave(st)
 	for {
 		r, err := b.next(ctx, requests, st)
 		if err != nil {
+			return err
+		}
+		if err := u.wait(ctx, costOf(len(r.GetReport().GetWorkers()))); err != nil {
 			return err
 		}
 		if r.GetReport() == nil {
@@ -169,6 +192,13 @@ func (b *Balancer) hold(key jobKey, workers int) (*job, error) {
 		return nil, status.Errorf(codes.ResourceExhausted,
 			"open.workers: %d more than the %d of the open jobs; a core takes %d", more, b.workers, maxAllWorkers)
 	}
+	jobs := 0
+	if j.holders == 0 {
+		jobs = 1
+	}
+	if err := b.user(key.owner).charge(jobs, more); err != nil {
+		return nil, err
+	}
 	b.jobs[key] = j
 	b.workers += more
 	j.charged += more
@@ -183,6 +213,7 @@ func (b *Balancer) release(key jobKey, j *job) {
 	ended := j.holders == 0
 	if ended {
 		b.workers -= j.charged
+		_ = b.user(key.owner).charge(-1, -j.charged) // giving back never fails
 		delete(b.jobs, key)
 		j.end()
 	}
@@ -210,23 +241,6 @@ func (b *Balancer) record(j *job) {
 	for _, s := range sightings {
 		b.Profiles.Record(workload, s.on, s.seen)
 	}
-}
-
-// owner tells clients apart by the subject of their certificate. Without TLS there is one owner, whose name is empty,
-// since the socket lets only one in.
-func owner(ctx context.Context) (string, error) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return "", nil
-	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok {
-		return "", nil
-	}
-	if len(info.State.PeerCertificates) == 0 || len(info.State.PeerCertificates[0].Subject.Names) == 0 {
-		return "", status.Error(codes.Unauthenticated, "no subject in the client's certificate; its jobs need an owner")
-	}
-	return info.State.PeerCertificates[0].Subject.String(), nil
 }
 
 // received is a message from the client or why there are no more.

@@ -92,17 +92,8 @@ func newStart(p sizing.Problem, given []uint32) ([]int, error) {
 
 // checkNames checks the texts of an Open but for those of its workers.
 func checkNames(o *opening, policies Policies) error {
-	if o.job.ID == "" {
-		return invalid("open.job: empty; give 1 to %d printable characters without spaces", maxText)
-	}
-	for _, r := range o.job.ID {
-		// unicode.IsPrint knows one space only, ' '.
-		if r == ' ' || !unicode.IsPrint(r) {
-			return invalid("open.job: %q is in it; give printable characters without spaces", r)
-		}
-	}
-	if isTooLong(o.job.ID) {
-		return invalid("open.job: more than %d characters", maxText)
+	if err := checkJobID(o.job.ID); err != nil {
+		return invalid("open.%v", err)
 	}
 	if o.job.Workload != "" {
 		if err := profile.CheckWorkload(o.job.Workload); err != nil {
@@ -111,6 +102,22 @@ func checkNames(o *opening, policies Policies) error {
 	}
 	if _, known := policies[o.policy]; !known {
 		return invalid("open.policy: %.40q is none of %q", o.policy, slices.Sorted(maps.Keys(policies)))
+	}
+	return nil
+}
+
+func checkJobID(id string) error {
+	if id == "" {
+		return fmt.Errorf("job: empty; give 1 to %d printable characters without spaces", maxText)
+	}
+	for _, r := range id {
+		// unicode.IsPrint knows one space only, ' '.
+		if r == ' ' || !unicode.IsPrint(r) {
+			return fmt.Errorf("job: %q is in it; give printable characters without spaces", r)
+		}
+	}
+	if isTooLong(id) {
+		return fmt.Errorf("job: more than %d characters", maxText)
 	}
 	return nil
 }

@@ -46,6 +46,7 @@ func NewServer(b *Balancer, p *Placer, creds credentials.TransportCredentials, l
 		grpc.UnaryInterceptor(unaryRecoverer(log)),
 	)
 	evenstepv1.RegisterBalancerServer(s, b)
+	evenstepv1.RegisterJobsServer(s, b)
 	evenstepv1.RegisterPlacerServer(s, p)
 	return &Server{grpc: s}
 }
