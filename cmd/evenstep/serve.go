@@ -31,6 +31,7 @@ type serveFlags struct {
 	tls               identity.Files
 	insecure, private bool
 	plugins, profiles string
+	metrics           string
 }
 
 func newServeCommand() *cobra.Command {
@@ -49,6 +50,9 @@ Plugins of kind policy in the plugin folder are policies that a job, or who want
 name, as for the built-in ones: see evenstep plugins. What jobs show of devices is kept in the file of profiles, see
 evenstep profiles; it is held while the core serves.
 
+With --metrics it tells Prometheus, at /metrics, how long steps take, what of them is wait, and how it decides: anybody
+who reaches that address may read them. They name no job and no user; evenstep status does, to whom they belong.
+
 SIGTERM and SIGINT end it once its clients are told; a second one ends it at once.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,6 +67,8 @@ SIGTERM and SIGINT end it once its clients are told; a second one ends it at onc
 	addTLS(cmd, &f.tls, "this server", "clients' certificates")
 	flags.StringVar(&f.profiles, "profiles", "",
 		"`FILE` of what is learned of devices (default EVENSTEP_PROFILES, else evenstep/profiles.db in the state folder)")
+	flags.StringVar(&f.metrics, "metrics", "",
+		"`ADDRESS` to serve Prometheus metrics at: HOST:PORT, or :PORT for this node alone")
 	flags.BoolVar(&f.insecure, "insecure", false, "let anybody who reaches a tcp address in, without TLS")
 	flags.BoolVar(&f.private, "private", false,
 		"belong to the process at the other end of stdin: end with it, and remove the folder of the socket")
@@ -128,6 +134,11 @@ func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 	defer told()
 	place := policy.NewPlace(plugins.OfKind(plugin.Policy), placement.Place, log)
 	placer := service.NewPlacer(service.Place(place))
+	stopMetrics, err := f.serveMetrics(log, balancer, placer, pluginHealth{plugins})
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
 	servers := map[string]*service.Server{
 		"unix": service.NewServer(balancer, placer, insecure.NewCredentials(), log),
 		"tcp":  service.NewServer(balancer, placer, tcp, log),

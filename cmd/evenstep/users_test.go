@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
@@ -197,6 +199,27 @@ func TestUsersOfANodeTrainThroughItsAgent(t *testing.T) {
 	a.steps(8)
 	b.steps(6)
 
+	// Each sees their own; root, a controller, and who runs the core see all.
+	status := func(user uint32, args ...string) (seen []string) {
+		cmd := command(user, filepath.Join(c.programs, "evenstep"), append([]string{"status", "--output=json"}, args...)...)
+		for _, j := range jobsOf(t, cmd) {
+			seen = append(seen, j.Owner)
+		}
+		return seen
+	}
+	ofA, ofB := fmt.Sprint("uid ", userA), fmt.Sprint("uid ", userB)
+	for name, got := range map[string][2][]string{
+		"a":            {status(userA, "--core", c.socket), {ofA}},
+		"b":            {status(userB, "--core", c.socket), {ofB}},
+		"root":         {status(0, "--core", c.socket), {ofA, ofB}},
+		"a controller": {status(0, append(c.tls("controller"), "--core", c.target)...), {ofA, ofB}},
+		"who runs it":  {status(0, "--core", c.own), {ofA, ofB}},
+	} {
+		if !slices.Equal(got[0], got[1]) {
+			t.Errorf("%s sees %q, want %q", name, got[0], got[1])
+		}
+	}
+
 	// Neither reaches what is root's.
 	startTrainer(t, userB, c.programs, c.own, "job").says("Unavailable")
 	startTrainer(t, userB, c.programs, "dns:"+strings.TrimPrefix(c.target, "tcp:"), "job").says("Unavailable")
@@ -258,5 +281,94 @@ func TestAgentRefusesWhatIsNoWayToACore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			startCommand(t, append([]string{"agent"}, c.args...)...).exits(2, "evenstep agent: ", c.want)
 		})
+	}
+}
+
+func mustFail(t *testing.T, cmd *exec.Cmd, want string) {
+	t.Helper()
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+		t.Errorf("%v: %v: %s, want %s", cmd.Args, err, out, want)
+	}
+}
+
+// A core of a user's own, as torchrun starts one, on a socket and with profiles in folders that all may enter.
+func TestAnotherUserReachesNothingOfAPrivateCore(t *testing.T) {
+	programs, folder := asUsers(t), openTempDir(t)
+	home := filepath.Join(folder, "a")
+	if err := os.Mkdir(home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(home, userA, userA); err != nil {
+		t.Fatal(err)
+	}
+	socket, profiles := "unix:"+filepath.Join(home, "run", "core.sock"), filepath.Join(home, "state", "profiles.db")
+	evenstep := filepath.Join(programs, "evenstep")
+	core := command(userA, evenstep, "serve", "--listen", socket, "--profiles", profiles)
+	out, err := core.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := core.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = core.Process.Kill(); _ = core.Wait() })
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	a := startTrainer(t, userA, programs, socket, "job")
+	a.says("opened")
+	startTrainer(t, userB, programs, socket, "job").says("Unavailable")
+	mustFail(t, command(userB, evenstep, "status", "--core", socket), "permission denied")
+	mustFail(t, command(userB, evenstep, "serve", "--listen", socket, "--profiles", filepath.Join(folder, "none")), "permission denied")
+	for _, args := range [][]string{{"list"}, {"export"}, {"forget", "w"}} {
+		mustFail(t, command(userB, evenstep, append([]string{"profiles", "--profiles", profiles}, args...)...), "permission denied")
+	}
+	// With the socket's folder open, the socket itself still is not.
+	for _, path := range []string{"run", "state"} {
+		if err := os.Chmod(filepath.Join(home, path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	startTrainer(t, userB, programs, socket, "job").says("Unavailable")
+	mustFail(t, command(userB, evenstep, "profiles", "--profiles", profiles, "list"), "permission denied")
+	a.steps(0)
+}
+
+// A plugin runs as who runs the core: one that another user could have put there, or could replace, does not.
+func TestAnotherUsersPluginIsNotRun(t *testing.T) {
+	programs, folder := asUsers(t), openTempDir(t)
+	for _, dir := range []string{"mine", "theirs", "loose"} {
+		if err := os.Mkdir(filepath.Join(folder, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		plugin := filepath.Join(folder, dir, "evenstep-policy-evil")
+		trap := "#!/bin/sh\ntouch " + filepath.Join(folder, "sprung") + "\n"
+		if err := os.WriteFile(plugin, []byte(trap), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	theirs, loose := filepath.Join(folder, "theirs"), filepath.Join(folder, "loose")
+	mine := filepath.Join(folder, "mine", "evenstep-policy-evil")
+	for _, err := range []error{os.Chown(theirs, userB, userB), os.Chmod(loose, 0o777), os.Chown(mine, userB, userB)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"mine", "theirs", "loose"} {
+		path := filepath.Join(folder, dir)
+		out, err := exec.Command(filepath.Join(programs, "evenstep"), "plugins", "--plugin-dir", path).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "refused") {
+			t.Errorf("%s: %v: %s", dir, err, out)
+		}
+		address, _, _ := socketIn(t)
+		s := start(t, "--listen", address, "--plugin-dir", path, "--profiles", filepath.Join(t.TempDir(), "p"))
+		s.listening()
+		open := &evenstepv1.Open{Job: "job", GlobalBatch: 8, Policy: "evil", Workers: []*evenstepv1.Worker{{}, {}}}
+		if _, err := balanceJob(t, address, insecure.NewCredentials(), open); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: a job with its policy: %v", dir, err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(folder, "sprung")); err == nil {
+		t.Error("the plugin was run")
 	}
 }

@@ -47,6 +47,7 @@ type Balancer struct {
 	version  string
 	policies Policies
 	log      hclog.Logger
+	measures *measures
 	stopping chan struct{}
 	stop     sync.Once
 
@@ -66,6 +67,7 @@ func NewBalancer(version string, policies Policies, log hclog.Logger) *Balancer 
 		version:    version,
 		policies:   policies,
 		log:        log,
+		measures:   newMeasures(),
 		stopping:   make(chan struct{}),
 		jobs:       make(map[jobKey]*job),
 		users:      make(map[string]*user),
@@ -78,6 +80,14 @@ func (b *Balancer) Stop() { b.stop.Do(func() { close(b.stopping) }) }
 
 // Balance serves one stream, as the service definition says, until its client closes its side.
 func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
+	err := b.balance(s)
+	if err != nil && s.Context().Err() == nil { // else the client ended it
+		b.measures.refused.WithLabelValues(status.Code(err).String()).Inc()
+	}
+	return err
+}
+
+func (b *Balancer) balance(s evenstepv1.Balancer_BalanceServer) error {
 	caller, err := whoCalls(s.Context())
 	if err != nil {
 		return err
@@ -185,7 +195,7 @@ func (b *Balancer) hold(key jobKey, workers int) (*job, error) {
 	defer b.mu.Unlock()
 	j := b.jobs[key]
 	if j == nil {
-		j = &job{log: b.log.With("job", key.id)}
+		j = &job{log: b.log.With("job", key.id), measures: b.measures}
 	}
 	more := max(0, workers-j.charged)
 	if b.workers+more > maxAllWorkers {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc/codes"
@@ -25,6 +26,7 @@ type job struct {
 	// mu guards all below; whoever holds it never waits.
 	mu         sync.Mutex
 	log        hclog.Logger
+	measures   *measures
 	opening    *opening // of the stream that began the state
 	problem    sizing.Problem
 	policy     Policy
@@ -96,6 +98,7 @@ func (j *job) begin(o *opening, policies Policies) error {
 	j.allocation = cluster.Allocation{
 		Version: 1, BatchSizes: slices.Clone(o.start), StepSeconds: o.stepSeconds, Reason: o.reason,
 	}
+	j.measures.sizes(o.start)
 	j.nextStep = 0
 	j.steps, j.resizes = 0, 0
 	j.hints = make([]hint, len(problem.Workers))
@@ -219,14 +222,19 @@ func (j *job) settle() {
 
 // decide lets the policy see what a step cost each worker and puts its sizes in force, for lag steps later.
 func (j *job) decide(seen []speed.Observation, lag uint64) {
-	j.steps++
+	began := time.Now()
 	d, changed := j.policy.Step(seen, int(min(lag, math.MaxInt32)))
+	j.measures.decisionSeconds.Observe(time.Since(began).Seconds())
+	j.measures.step(j.newest)
+	j.steps++
 	if changed {
 		if err := j.problem.CheckSizes(d.BatchSizes); err != nil {
 			j.log.Error("the policy broke its promise; sizes stay", "policy", j.opening.policy, "error", err)
 			j.allocation.Reason = "the policy's answer was not an allocation"
 			return
 		}
+		j.measures.resizes.Inc()
+		j.measures.sizes(d.BatchSizes)
 		j.resizes++
 		j.allocation.Version++
 		j.allocation.BatchSizes = slices.Clone(d.BatchSizes)

@@ -78,7 +78,7 @@ func TestEveryAnswerSumsToTheGlobalBatch(t *testing.T) {
 		if rapid.Bool().Draw(t, "a stream for each") {
 			slots = workers
 		}
-		j := &job{log: hclog.NewNullLogger()}
+		j := &job{log: hclog.NewNullLogger(), measures: newMeasures()}
 		readers := make([]*reader, slots)
 		for range rapid.IntRange(1, 200).Draw(t, "events") {
 			slot := rapid.IntRange(0, slots-1).Draw(t, "slot")

@@ -3,6 +3,8 @@ package service
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
+
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
@@ -57,7 +59,7 @@ func (j *job) status(owner string) *evenstepv1.JobStatus {
 		worker := &evenstepv1.WorkerStatus{Node: w.Node, DeviceType: w.Device.Type, Device: w.Device.ID,
 			ComputeSeconds: j.newest[i].compute, Here: j.streams[stream] != nil}
 		if j.newest[i].told {
-			worker.WaitSeconds = &j.newest[i].wait
+			worker.WaitSeconds = proto.Float64(j.newest[i].wait)
 		}
 		s.Workers = append(s.Workers, worker)
 	}
