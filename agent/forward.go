@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/evenstep/evenstep/core/frame"
 	"github.com/evenstep/evenstep/core/identity"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
@@ -43,31 +44,35 @@ func (f *forwarder) enter(ctx context.Context) (onBehalf context.Context, leave 
 	return ctx, func() { cancel(); f.streams.giveBack(id) }, nil
 }
 
-// Balance passes a stream on, both ways, until either end is done.
+// Balance passes a stream on, both ways, until either end is done. Only the core parses what is in it.
 func (f *forwarder) Balance(worker evenstepv1.Balancer_BalanceServer) error {
 	ctx, leave, err := f.enter(worker.Context())
 	if err != nil {
 		return err
 	}
 	defer leave()
-	core, err := f.balancer.Balance(ctx)
+	core, err := f.balancer.Balance(ctx, grpc.ForceCodecV2(frame.NewCodec()))
 	if err != nil {
 		return err
 	}
 	go func() {
 		for {
-			r, err := worker.Recv()
+			var message frame.Frame
+			err := worker.RecvMsg(&message)
 			if errors.Is(err, io.EOF) {
 				_ = core.CloseSend() // never fails
 				return
 			}
 			// What ends the worker's stream ends the core's too, by the context.
-			if err != nil || core.Send(r) != nil {
+			if err != nil || core.SendMsg(&message) != nil {
 				return
 			}
 		}
 	}()
-	return relay(core.Recv, worker.Send)
+	return relay(func() (*frame.Frame, error) {
+		message := new(frame.Frame)
+		return message, core.RecvMsg(message)
+	}, func(message *frame.Frame) error { return worker.SendMsg(message) })
 }
 
 // List passes on what the core shows the user.

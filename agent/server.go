@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/evenstep/evenstep/core/frame"
 	"github.com/evenstep/evenstep/plugin/devices"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
@@ -33,7 +34,7 @@ func NewServer(version string, p devices.Prober) *Server {
 // NewForwardingServer serves the devices too, and passes on to the core what the node's users say to it, with the id that
 // the kernel knows them by. It serves unix sockets only.
 func NewForwardingServer(version string, p devices.Prober, core grpc.ClientConnInterface) *Server {
-	s := newGRPC(maxForwardBytes, grpc.Creds(kernel{}))
+	s := newGRPC(maxForwardBytes, grpc.Creds(kernel{}), grpc.ForceServerCodecV2(frame.NewCodec()))
 	devices.Register(s, version, p)
 	f := newForwarder(core)
 	evenstepv1.RegisterBalancerServer(s, f)

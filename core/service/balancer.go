@@ -11,13 +11,16 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/evenstep/evenstep/core/frame"
 	"github.com/evenstep/evenstep/core/sizing"
 	"github.com/evenstep/evenstep/core/speed"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
@@ -25,6 +28,9 @@ import (
 
 // maxAllWorkers bounds the workers of all open jobs together, and with them what the jobs keep.
 const maxAllWorkers = 1 << 20
+
+// largeFrame is from how many bytes on a message is parsed in turns, since it may become many times as much.
+const largeFrame = 64 << 10
 
 // Policy decides the batch sizes of one job. One that is an io.Closer as well is closed when its job ends or begins anew.
 type Policy interface {
@@ -48,6 +54,7 @@ type Balancer struct {
 	policies Policies
 	log      hclog.Logger
 	measures *measures
+	parsing  chan struct{} // has room for each large frame that is parsed
 	stopping chan struct{}
 	stop     sync.Once
 
@@ -68,6 +75,7 @@ func NewBalancer(version string, policies Policies, log hclog.Logger) *Balancer 
 		policies:   policies,
 		log:        log,
 		measures:   newMeasures(),
+		parsing:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 		stopping:   make(chan struct{}),
 		jobs:       make(map[jobKey]*job),
 		users:      make(map[string]*user),
@@ -102,21 +110,10 @@ func (b *Balancer) balance(s evenstepv1.Balancer_BalanceServer) error {
 	}
 	st := newStream()
 	requests := receive(s)
-	first, err := b.next(s.Context(), requests, st)
+	o, err := b.opening(s.Context(), requests, u, st)
 	if err != nil {
 		return orNil(err)
 	}
-	if first.GetOpen() == nil {
-		return invalid("request: the first one of a stream is not an open; send open, then reports")
-	}
-	if err := u.wait(s.Context(), costOf(len(first.GetOpen().GetWorkers()))); err != nil {
-		return err
-	}
-	o, err := newOpening(first.GetOpen(), b.policies)
-	if err != nil {
-		return err
-	}
-	o.choose(b.Profiles)
 	key, err := b.whose(o.job.ID, caller)
 	if err != nil {
 		return err
@@ -126,13 +123,20 @@ func (b *Balancer) balance(s evenstepv1.Balancer_BalanceServer) error {
 		return err
 	}
 	defer b.release(key, j)
+	workers := len(o.job.Workers)
+	if err := b.tell(u, workers); err != nil {
+		return err
+	}
+	defer func() { _ = b.tell(u, -workers) }() // giving back never fails
 	if err := j.join(o, st, b.policies); err != nil {
 		return err
 	}
 	sent := send(s, &evenstepv1.BalanceResponse{Message: &evenstepv1.BalanceResponse_Opened{
 		Opened: &evenstepv1.Opened{CoreVersion: b.version, Policy: o.policy, Allocation: st.start},
 	}}, st.answers)
-	err = b.reports(s.Context(), requests, u, j, o, st)
+	st.start = nil
+	// Not with the opening: a stream for each worker would keep one for all.
+	err = b.reports(s.Context(), requests, u, j, st, o.rank, workers)
 	// What is queued still goes out, unless the queue is why the stream ends, or there is no time.
 	close(st.answers)
 	select {
@@ -143,35 +147,108 @@ func (b *Balancer) balance(s evenstepv1.Balancer_BalanceServer) error {
 	return orNil(err)
 }
 
-// reports hands the job what comes in on a stream that has joined it, and takes the stream out of the job in the end.
+// opening waits for the first request of a stream.
+func (b *Balancer) opening(ctx context.Context, requests <-chan received, u *user, st *stream) (*opening, error) {
+	f, err := b.next(ctx, requests, st)
+	if err != nil {
+		return nil, err
+	}
+	workers, err := workersIn(f)
+	if err != nil {
+		return nil, err
+	}
+	if workers > maxWorkers {
+		return nil, wrongWorkers(workers)
+	}
+	if err := u.wait(ctx, costOf(workers)); err != nil {
+		return nil, err
+	}
+	defer b.parse(f)()
+	r := new(evenstepv1.BalanceRequest)
+	if err := f.Parse(r); err != nil {
+		return nil, notAMessage(err)
+	}
+	if r.GetOpen() == nil {
+		return nil, invalid("request: the first one of a stream is not an open; send open, then reports")
+	}
+	o, err := newOpening(r.GetOpen(), b.policies)
+	if err == nil {
+		o.choose(b.Profiles)
+	}
+	return o, err
+}
+
+// reports hands the job what comes in on a stream that has joined it, for one rank or for all, and takes the stream out of
+// the job in the end.
 func (b *Balancer) reports(
-	ctx context.Context, requests <-chan received, u *user, j *job, o *opening, st *stream,
+	ctx context.Context, requests <-chan received, u *user, j *job, st *stream, rank, workers int,
 ) error {
 	defer j.leave(st)
 	for {
-		r, err := b.next(ctx, requests, st)
+		f, err := b.next(ctx, requests, st)
 		if err != nil {
 			return err
 		}
-		if err := u.wait(ctx, costOf(len(r.GetReport().GetWorkers()))); err != nil {
+		entries, err := workersIn(f)
+		if err != nil {
 			return err
 		}
-		if r.GetReport() == nil {
-			return invalid("request: not a report; after its open a stream carries nothing else")
+		if entries > workers {
+			return wrongNumber(entries, workers)
 		}
-		if err := checkReport(r.GetReport(), o.rank, len(o.job.Workers)); err != nil {
+		if err := u.wait(ctx, costOf(entries)); err != nil {
 			return err
 		}
-		j.report(st, r.GetReport())
+		if err := b.report(f, j, st, rank, workers); err != nil {
+			return err
+		}
 	}
 }
 
+// report hands the job one report.
+func (b *Balancer) report(f frame.Frame, j *job, st *stream, rank, workers int) error {
+	defer b.parse(f)()
+	r := new(evenstepv1.BalanceRequest)
+	if err := f.Parse(r); err != nil {
+		return notAMessage(err)
+	}
+	if r.GetReport() == nil {
+		return invalid("request: not a report; after its open a stream carries nothing else")
+	}
+	if err := checkReport(r.GetReport(), rank, workers); err != nil {
+		return err
+	}
+	j.report(st, r.GetReport())
+	return nil
+}
+
+// parse waits for a turn to parse the frame, until done. Small ones have no turns.
+func (b *Balancer) parse(f frame.Frame) (done func()) {
+	if len(f) < largeFrame {
+		return func() {}
+	}
+	b.parsing <- struct{}{}
+	return func() { <-b.parsing }
+}
+
+// workersIn counts the workers that a request is about, before it is parsed.
+func workersIn(f frame.Frame) (int, error) {
+	const open, openWorkers, report, reportWorkers = 1, 4, 2, 3
+	n, err := f.Entries(map[protowire.Number]protowire.Number{open: openWorkers, report: reportWorkers})
+	if err != nil {
+		return 0, notAMessage(err)
+	}
+	return n, nil
+}
+
+func notAMessage(err error) error { return invalid("request: %v; send a BalanceRequest", err) }
+
 // next waits for the next request. It fails with io.EOF when the client is done, and with a status when the stream is
 // to end for another reason.
-func (b *Balancer) next(ctx context.Context, requests <-chan received, st *stream) (*evenstepv1.BalanceRequest, error) {
+func (b *Balancer) next(ctx context.Context, requests <-chan received, st *stream) (frame.Frame, error) {
 	select {
 	case r := <-requests:
-		return r.message, r.err
+		return r.frame, r.err
 	case <-st.out:
 		return nil, st.err
 	case <-b.stopping:
@@ -255,8 +332,8 @@ func (b *Balancer) record(j *job) {
 
 // received is a message from the client or why there are no more.
 type received struct {
-	message *evenstepv1.BalanceRequest
-	err     error
+	frame frame.Frame
+	err   error
 }
 
 // receive reads a stream in the background until it ends, since reading cannot be interrupted but by returning from the
@@ -265,9 +342,10 @@ func receive(s evenstepv1.Balancer_BalanceServer) <-chan received {
 	requests := make(chan received)
 	go func() {
 		for {
-			message, err := s.Recv()
+			var f frame.Frame
+			err := s.RecvMsg(&f)
 			select {
-			case requests <- received{message, err}:
+			case requests <- received{f, err}:
 			case <-s.Context().Done():
 				return
 			}
@@ -285,15 +363,16 @@ func send(
 	s evenstepv1.Balancer_BalanceServer, first *evenstepv1.BalanceResponse, answers <-chan *evenstepv1.BalanceResponse,
 ) <-chan struct{} {
 	sent := make(chan struct{})
-	go func() {
+	// Not captured: it would be kept as long as the stream.
+	go func(a *evenstepv1.BalanceResponse) {
 		defer close(sent)
-		for a, more := first, true; more && s.Send(a) == nil; {
+		for more := true; more && s.Send(a) == nil; {
 			select {
 			case a, more = <-answers:
 			case <-s.Context().Done():
 				return
 			}
 		}
-	}()
+	}(first)
 	return sent
 }

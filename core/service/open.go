@@ -127,7 +127,7 @@ func isTooLong(text string) bool { return utf8.RuneCountInString(text) > maxText
 // newWorkers checks the workers of an Open, one by one.
 func newWorkers(reported []*evenstepv1.Worker, globalBatch, quantum int) ([]cluster.Worker, error) {
 	if len(reported) == 0 || len(reported) > maxWorkers {
-		return nil, invalid("open.workers: %d entries; give 1 to %d", len(reported), maxWorkers)
+		return nil, wrongWorkers(len(reported))
 	}
 	workers := make([]cluster.Worker, len(reported))
 	for i, r := range reported {
@@ -145,6 +145,10 @@ func newWorkers(reported []*evenstepv1.Worker, globalBatch, quantum int) ([]clus
 		}
 	}
 	return workers, nil
+}
+
+func wrongWorkers(n int) error {
+	return invalid("open.workers: %d entries; give 1 to %d", n, maxWorkers)
 }
 
 // newLimits fills in the defaults. Of what may be wrong it looks at what the wire has a name of its own for; the rest,

@@ -19,6 +19,7 @@ const (
 	userStreams = 4096
 	userJobs    = 256
 	userWorkers = 1 << 17 // of all jobs
+	userTold    = 1 << 22 // that streams are told of, each of those of its job
 	// userRate is what is taken each second, and in a burst: a message counts as one, and one more for each 64 workers that
 	// it is about. What comes faster waits.
 	userRate = 10000
@@ -28,8 +29,8 @@ const (
 // user is what is kept of one while they have streams, or sent much just now. All but messages is guarded by the
 // Balancer's mutex.
 type user struct {
-	streams, jobs, workers int
-	messages               *rate.Limiter
+	streams, jobs, workers, told int
+	messages                     *rate.Limiter
 }
 
 // whoCalls says who is at the other end. Without TLS that is whoever the socket lets in, an operator.
@@ -105,6 +106,22 @@ func (u *user) charge(jobs, workers int) error {
 	}
 	u.jobs += jobs
 	u.workers += workers
+	return nil
+}
+
+// tell counts the workers of whose sizes a stream of the user's is told. A negative count gives back.
+func (b *Balancer) tell(u *user, workers int) error {
+	if u == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if workers > 0 && u.told+workers > userTold {
+		return status.Errorf(codes.ResourceExhausted,
+			"open.workers: this user's streams are told of %d workers; a core tells of %d; open one stream for all ranks",
+			u.told, userTold)
+	}
+	u.told += workers
 	return nil
 }
 
