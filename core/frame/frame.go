@@ -3,6 +3,7 @@
 package frame
 
 import (
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/encoding"
@@ -42,9 +43,10 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 // Parse is what the frame says.
 func (f Frame) Parse(m proto.Message) error { return proto.Unmarshal(f, m) }
 
-// Entries counts the entries of lists in the messages in the frame: paths are the numbers of a field in the frame, and of
-// the list in it. The error says that the frame is no message.
-func (f Frame) Entries(paths map[protowire.Number]protowire.Number) (n int, err error) {
+// Entries counts the entries of lists in the messages in the frame, but not on when there are more than the most: paths are
+// the numbers of a field in the frame, and of the list in it. The error says that the frame is no message, as far as it
+// was looked at.
+func (f Frame) Entries(paths map[protowire.Number]protowire.Number, most int) (n int, err error) {
 	err = fields(f, func(number protowire.Number, inner []byte) error {
 		list, wanted := paths[number]
 		if !wanted {
@@ -54,11 +56,19 @@ func (f Frame) Entries(paths map[protowire.Number]protowire.Number) (n int, err 
 			if number == list {
 				n++
 			}
+			if n > most {
+				return errEnough
+			}
 			return nil
 		})
 	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
 	return n, err
 }
+
+var errEnough = errors.New("enough is counted")
 
 // fields shows the fields that have a length, and skips others.
 func fields(message []byte, show func(protowire.Number, []byte) error) error {

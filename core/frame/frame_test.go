@@ -1,6 +1,7 @@
 package frame
 
 import (
+	"math"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -47,12 +48,12 @@ func TestEntriesAreCountedBeforeTheyAreParsed(t *testing.T) {
 		"nothing":                       {nil, 0},
 		"an open in parts, which merge": {append(append(Frame{}, one...), one...), 6},
 	} {
-		if got, err := c.frame.Entries(workers); err != nil || got != c.want {
+		if got, err := c.frame.Entries(workers, 6); err != nil || got != c.want {
 			t.Errorf("%s: got %d, %v, want %d", name, got, err, c.want)
 		}
 	}
 	for name, f := range map[string]Frame{"a tag alone": {0x0a}, "too short": one[:len(one)-1], "field 0": {0x02, 0x00}} {
-		if n, err := f.Entries(workers); err == nil {
+		if n, err := f.Entries(workers, 6); err == nil {
 			t.Errorf("%s: %d entries", name, n)
 		}
 	}
@@ -86,7 +87,7 @@ func FuzzEntries(f *testing.F) {
 	f.Add([]byte(wire(f, report(2))))
 	f.Add([]byte{0x0a, 0x02, 0x22, 0x00, 0x12, 0x02, 0x1a, 0x00})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		n, err := Frame(data).Entries(workers)
+		n, err := Frame(data).Entries(workers, math.MaxInt)
 		m := new(evenstepv1.BalanceRequest)
 		if Frame(data).Parse(m) != nil {
 			return

@@ -153,7 +153,7 @@ func (b *Balancer) opening(ctx context.Context, requests <-chan received, u *use
 	if err != nil {
 		return nil, err
 	}
-	workers, err := workersIn(f)
+	workers, err := workersIn(f, maxWorkers)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (b *Balancer) reports(
 		if err != nil {
 			return err
 		}
-		entries, err := workersIn(f)
+		entries, err := workersIn(f, workers)
 		if err != nil {
 			return err
 		}
@@ -231,10 +231,10 @@ func (b *Balancer) parse(f frame.Frame) (done func()) {
 	return func() { <-b.parsing }
 }
 
-// workersIn counts the workers that a request is about, before it is parsed.
-func workersIn(f frame.Frame) (int, error) {
+// workersIn counts the workers that a request is about, to one more than the most, before it is parsed.
+func workersIn(f frame.Frame, most int) (int, error) {
 	const open, openWorkers, report, reportWorkers = 1, 4, 2, 3
-	n, err := f.Entries(map[protowire.Number]protowire.Number{open: openWorkers, report: reportWorkers})
+	n, err := f.Entries(map[protowire.Number]protowire.Number{open: openWorkers, report: reportWorkers}, most)
 	if err != nil {
 		return 0, notAMessage(err)
 	}
