@@ -27,7 +27,7 @@ lint: .venv/.ready build/slurm/.ready ## check format, types and that generated 
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "not gofmt-ed: $$bad" >&2; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
-	build/slurm/usr/bin/shellcheck slurm/scripts/prolog slurm/scripts/epilog slurm/scripts/task-prolog tools/need tools/slurm
+	build/slurm/usr/bin/shellcheck slurm/scripts/prolog slurm/scripts/epilog slurm/scripts/task-prolog tools/need tools/slurm tools/fuzz
 	.venv/bin/python -m ruff format --check .
 	.venv/bin/python -m ruff check .
 	cd torchrun && ../.venv/bin/python -m mypy
@@ -67,6 +67,16 @@ install: gcc build ## install evenstep and its plugins into PREFIX/lib/evenstep,
 	install -m 755 build/evenstep $(DESTDIR)$(PREFIX)/lib/evenstep/
 	install -m 755 build/plugins/evenstep-* $(DESTDIR)$(PREFIX)/lib/evenstep/plugins/
 	ln -sf ../lib/evenstep/evenstep $(DESTDIR)$(PREFIX)/bin/evenstep
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target, each for FUZZ=30s, or so many executions: FUZZ=1000000x
+	@tools/fuzz $(FUZZ)
+
+FUZZ ?= 30s
+
+.PHONY: vuln
+vuln: ## look for known vulnerabilities in what is called; needs https://vuln.go.dev
+	go tool govulncheck ./...
 
 .PHONY: bench
 bench: build .venv/.ready ## run the benchmarks; each names its target
@@ -117,7 +127,7 @@ proto: build/protoc/.ready ## regenerate the committed code of the wire
 	build/protoc/bin/python -m grpc_tools.protoc -Iproto \
 	  --plugin=build/protoc-gen-go --plugin=build/protoc-gen-go-grpc \
 	  --go_out=proto --go_opt=paths=source_relative --go-grpc_out=proto --go-grpc_opt=paths=source_relative \
-	  evenstep/v1/balancer.proto evenstep/v1/placer.proto
+	  evenstep/v1/balancer.proto evenstep/v1/placer.proto evenstep/v1/jobs.proto
 	build/protoc/bin/python -m grpc_tools.protoc -Iproto --python_out=torchrun --pyi_out=torchrun \
 	  evenstep/v1/balancer.proto
 	build/protoc/bin/python -m grpc_tools.protoc -I. \

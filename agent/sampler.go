@@ -2,7 +2,7 @@
 // saw.
 //
 // A worker asks the agent instead of the devices: a driver that hangs keeps a sample from getting newer, and nobody
-// from training. Whatever else the workers of a node are to share is another service of Server.
+// from training. Where a core serves the whole cluster, the agent also passes on what workers say to it, and says for whom.
 package agent
 
 import (

@@ -6,28 +6,50 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/evenstep/evenstep/core/frame"
 	"github.com/evenstep/evenstep/plugin/devices"
+	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
 const (
-	maxRequestBytes = 64 << 10 // of what a worker asks
+	maxProbeBytes   = 64 << 10 // of what a worker asks of devices
+	maxForwardBytes = 1 << 20  // of a message to the core: a report of some 10,000 workers
 	maxStreams      = 64       // of one connection; a worker asks one thing at a time
 )
 
 // Server is what workers reach on the agent's socket.
-type Server struct{ grpc *grpc.Server }
+type Server struct {
+	grpc *grpc.Server
+	wrap func(net.Listener) net.Listener
+}
 
 // NewServer serves the prober's devices, by the contract of the plugins of that kind, to whoever can reach it: they are
 // no secret.
 func NewServer(version string, p devices.Prober) *Server {
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(maxRequestBytes), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.ConnectionTimeout(10*time.Second))
+	s := newGRPC(maxProbeBytes)
 	devices.Register(s, version, p)
-	return &Server{s}
+	return &Server{s, func(l net.Listener) net.Listener { return l }}
+}
+
+// NewForwardingServer serves the devices too, and passes on to the core what the node's users say to it, with the id that
+// the kernel knows them by. It serves unix sockets only.
+func NewForwardingServer(version string, p devices.Prober, core grpc.ClientConnInterface) *Server {
+	s := newGRPC(maxForwardBytes, grpc.Creds(kernel{}), grpc.ForceServerCodecV2(frame.NewCodec()))
+	devices.Register(s, version, p)
+	f := newForwarder(core)
+	evenstepv1.RegisterBalancerServer(s, f)
+	evenstepv1.RegisterJobsServer(s, f)
+	connections := newCounts(userConnections)
+	return &Server{s, func(l net.Listener) net.Listener { return &limitedListener{l, connections} }}
+}
+
+func newGRPC(maxBytes int, more ...grpc.ServerOption) *grpc.Server {
+	return grpc.NewServer(append(more, grpc.MaxRecvMsgSize(maxBytes), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(10*time.Second))...)
 }
 
 // Serve answers on l and closes it in the end. It returns nil after Stop.
-func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
+func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(s.wrap(l)) }
 
 // Stop ends all that is asked at the moment.
 func (s *Server) Stop() { s.grpc.Stop() }

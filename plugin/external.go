@@ -88,6 +88,22 @@ func (e *External) Conn() (*grpc.ClientConn, error) {
 	return e.running.conn, nil
 }
 
+// Health says whether the plugin can be asked, as far as is known without asking: it was not refused, and it has not died
+// or failed to start. While it starts, nothing is known. It never waits.
+func (e *External) Health() (healthy, known bool) {
+	if e.Refused != nil {
+		return false, true
+	}
+	if !e.mu.TryLock() {
+		return false, false
+	}
+	defer e.mu.Unlock()
+	if e.running != nil && !e.running.ending {
+		return !e.running.process.hasExited(), true
+	}
+	return e.err == nil, true
+}
+
 // Kill ends the process, on the spot, for a reason. Who asks next starts another one, after a rest.
 func (e *External) Kill(reason error) {
 	e.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"github.com/evenstep/evenstep/plugin/devices"
@@ -72,7 +71,7 @@ func showDevices(ctx context.Context, f devicesFlags, out io.Writer) error {
 		case err != nil:
 			return err
 		}
-		if err := f.show(nodeReport{node, r.Devices, r.Notes}, first, out); err != nil {
+		if err := showReport(nodeReport{node, r.Devices, r.Notes}, f.output, f.watch > 0, first, out); err != nil {
 			return fmt.Errorf("stdout: %w", err)
 		}
 		if f.watch == 0 {
@@ -91,20 +90,4 @@ type nodeReport struct {
 	Node    string           `json:"node"`
 	Devices []devices.Device `json:"devices"`
 	Notes   []string         `json:"notes"`
-}
-
-// show writes one report, the first one or one that follows others.
-func (f *devicesFlags) show(r nodeReport, first bool, out io.Writer) error {
-	if f.output == "json" {
-		return writeJSON(out, r)
-	}
-	text := r.text()
-	switch file, isFile := out.(*os.File); {
-	case f.watch > 0 && isFile && isatty.IsTerminal(file.Fd()):
-		text = inPlace(text, first)
-	case !first:
-		text = "\n" + text
-	}
-	_, err := io.WriteString(out, text)
-	return err
 }

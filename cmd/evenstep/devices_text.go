@@ -72,13 +72,3 @@ func powerText(d devices.Device) string {
 	}
 	return strings.Join(parts, ", ")
 }
-
-// inPlace makes a text for a terminal take the place of the one before it: the cursor goes home, each line is cleared
-// to its end, and so is what is below.
-func inPlace(text string, first bool) string {
-	text = "\x1b[H" + strings.ReplaceAll(text, "\n", "\x1b[K\n") + "\x1b[J"
-	if first {
-		return "\x1b[2J" + text
-	}
-	return text
-}

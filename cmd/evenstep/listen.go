@@ -26,27 +26,30 @@ type address struct{ network, where string }
 
 func (a address) String() string { return a.network + ":" + a.where }
 
-func parseAddress(s string) (address, error) {
+func parseAddress(s string) (address, error) { return parseAddressOf("--listen", s) }
+
+// parseAddressOf parses what the flag, or the variable, says.
+func parseAddressOf(flag, s string) (address, error) {
 	network, where, _ := strings.Cut(s, ":")
 	a := address{network, where}
 	switch network {
 	case "unix":
 		// A name that begins with @ is no file, and nothing says who may connect to it.
 		if where == "" || where[0] == '@' {
-			return a, fmt.Errorf("--listen: %q has no path; give unix:PATH", s)
+			return a, fmt.Errorf("%s: %q has no path; give unix:PATH", flag, s)
 		}
 		if len(where) > maxSocketPath {
-			return a, fmt.Errorf("--listen: a path of %d bytes is too long for a unix socket; give at most %d",
-				len(where), maxSocketPath)
+			return a, fmt.Errorf("%s: a path of %d bytes is too long for a unix socket; give at most %d",
+				flag, len(where), maxSocketPath)
 		}
 		return a, nil
 	case "tcp":
 		if _, _, err := net.SplitHostPort(where); err != nil {
-			return a, fmt.Errorf("--listen: %q has no port; give tcp:HOST:PORT", s)
+			return a, fmt.Errorf("%s: %q has no port; give tcp:HOST:PORT", flag, s)
 		}
 		return a, nil
 	}
-	return a, fmt.Errorf("--listen: %q is neither unix:PATH nor tcp:HOST:PORT", s)
+	return a, fmt.Errorf("%s: %q is neither unix:PATH nor tcp:HOST:PORT", flag, s)
 }
 
 // listen listens at the address, with the port in it that it got. An address that another process holds is unreachable.

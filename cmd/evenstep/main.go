@@ -51,8 +51,8 @@ infeasible, 4 peer unreachable, refused or resource held by another, 128+n kille
 	needsCommand(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput(err) })
 	root.AddCommand(newSizeCommand(), newPlaceCommand(), newSimulateCommand(), newServeCommand(), newAgentCommand(),
-		newDevicesCommand(), newPluginsCommand(), newProfilesCommand(),
-		newSlurmCommand(), newVersionCommand())
+		newDevicesCommand(), newPluginsCommand(), newProfilesCommand(), newStatusCommand(),
+		newSlurmCommand(), newTLSCommand(), newVersionCommand())
 	tightenDefaults(root)
 	return root
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"evenstep": main})
+	testscript.Main(m, map[string]func(){"evenstep": main, "trainer": trainerMain})
 }
 
 func TestScripts(t *testing.T) {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/evenstep/evenstep/core/identity"
 	"github.com/evenstep/evenstep/core/placement"
 	"github.com/evenstep/evenstep/core/service"
 	"github.com/evenstep/evenstep/plugin"
@@ -28,10 +27,11 @@ const drainTime = 2 * time.Second
 
 // serveFlags are what the user said.
 type serveFlags struct {
-	listen                 []string
-	tlsCert, tlsKey, tlsCA string
-	insecure, private      bool
-	plugins, profiles      string
+	listen            []string
+	tls               identity.Files
+	insecure, private bool
+	plugins, profiles string
+	metrics           string
 }
 
 func newServeCommand() *cobra.Command {
@@ -42,12 +42,16 @@ func newServeCommand() *cobra.Command {
 		Long: `Serve runs the core: training jobs report their steps and get their batch sizes over gRPC.
 
 It prints "listening ADDRESS" for each address when it is ready. A unix socket lets in its own user only; TCP asks for
-mutual TLS, in which every client shows a certificate that --tls-ca signed. A client sees and steers only the jobs
-that were opened with the same subject in the certificate.
+mutual TLS, in which every client shows a certificate that --tls-ca signed. A node's certificate, as evenstep tls init
+makes it, brings along which user of the node calls, as its agent knows; a user sees and steers only their own jobs, and
+so do clients with other subjects in their certificates. docs/core.md says how to install a core for a cluster.
 
 Plugins of kind policy in the plugin folder are policies that a job, or who wants jobs placed, may ask for by their
 name, as for the built-in ones: see evenstep plugins. What jobs show of devices is kept in the file of profiles, see
 evenstep profiles; it is held while the core serves.
+
+With --metrics it tells Prometheus, at /metrics, how long steps take, what of them is wait, and how it decides: anybody
+who reaches that address may read them. They name no job and no user; evenstep status does, to whom they belong.
 
 SIGTERM and SIGINT end it once its clients are told; a second one ends it at once.`,
 		Args: arguments(cobra.NoArgs),
@@ -60,11 +64,11 @@ SIGTERM and SIGINT end it once its clients are told; a second one ends it at onc
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.listen, "listen", nil,
 		"`ADDRESS`: unix:PATH or tcp:HOST:PORT; may be repeated (default unix:$XDG_RUNTIME_DIR/evenstep/core.sock)")
-	flags.StringVar(&f.tlsCert, "tls-cert", "", "PEM `FILE` with the certificate of this server, for tcp")
-	flags.StringVar(&f.tlsKey, "tls-key", "", "PEM `FILE` with its key")
-	flags.StringVar(&f.tlsCA, "tls-ca", "", "PEM `FILE` with the authorities that sign clients' certificates")
+	addTLS(cmd, &f.tls, "this server", "clients' certificates")
 	flags.StringVar(&f.profiles, "profiles", "",
 		"`FILE` of what is learned of devices (default EVENSTEP_PROFILES, else evenstep/profiles.db in the state folder)")
+	flags.StringVar(&f.metrics, "metrics", "",
+		"`ADDRESS` to serve Prometheus metrics at: HOST:PORT, or :PORT for this node alone")
 	flags.BoolVar(&f.insecure, "insecure", false, "let anybody who reaches a tcp address in, without TLS")
 	flags.BoolVar(&f.private, "private", false,
 		"belong to the process at the other end of stdin: end with it, and remove the folder of the socket")
@@ -114,6 +118,7 @@ func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 		defer removeFolders(addresses)
 	}
 	log := newLog()
+	warnOfExpiry(f.tls, log)
 	plugins, err := openPlugins(f.plugins, log)
 	if err != nil {
 		return err
@@ -129,6 +134,11 @@ func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 	defer told()
 	place := policy.NewPlace(plugins.OfKind(plugin.Policy), placement.Place, log)
 	placer := service.NewPlacer(service.Place(place))
+	stopMetrics, err := f.serveMetrics(log, balancer, placer, pluginHealth{plugins})
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
 	servers := map[string]*service.Server{
 		"unix": service.NewServer(balancer, placer, insecure.NewCredentials(), log),
 		"tcp":  service.NewServer(balancer, placer, tcp, log),
@@ -188,12 +198,15 @@ func (f *serveFlags) addresses() ([]address, error) {
 
 // credentials are what clients on TCP have to show.
 func (f *serveFlags) credentials(addresses []address) (credentials.TransportCredentials, error) {
-	given := f.tlsCert != "" || f.tlsKey != "" || f.tlsCA != ""
 	switch {
-	case given && f.insecure:
+	case f.tls.Given() && f.insecure:
 		return nil, errors.New("--insecure: contradicts --tls-cert, --tls-key and --tls-ca; give one or the other")
-	case given:
-		return f.mutualTLS()
+	case f.tls.Given():
+		config, err := f.tls.Server()
+		if err != nil {
+			return nil, err
+		}
+		return credentials.NewTLS(config), nil
 	}
 	for _, a := range addresses {
 		if a.network == "tcp" && !f.insecure {
@@ -201,31 +214,6 @@ func (f *serveFlags) credentials(addresses []address) (credentials.TransportCred
 		}
 	}
 	return insecure.NewCredentials(), nil
-}
-
-// mutualTLS reads the certificates.
-func (f *serveFlags) mutualTLS() (credentials.TransportCredentials, error) {
-	if f.tlsCert == "" || f.tlsKey == "" || f.tlsCA == "" {
-		return nil, errors.New("--tls-cert, --tls-key, --tls-ca: one is missing; give all three")
-	}
-	cert, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
-	}
-	pem, err := os.ReadFile(f.tlsCA)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-ca: %w", err)
-	}
-	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--tls-ca: %s holds no PEM certificate", f.tlsCA)
-	}
-	return credentials.NewTLS(&tls.Config{
-		MinVersion:   tls.VersionTLS13,
-		Certificates: []tls.Certificate{cert},
-		ClientAuth:   tls.RequireAndVerifyClientCert,
-		ClientCAs:    authorities,
-	}), nil
 }
 
 // removeFolders removes the folders of the sockets, as far as nothing else is in them.

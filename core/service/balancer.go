@@ -1,8 +1,9 @@
 // Package service serves the core's algorithms over gRPC.
 //
 // A Balancer keeps the open jobs and speaks the wire of proto/evenstep/v1; the policies that decide are handed to it. A
-// Placer answers one problem of placement at a time. A Server is the gRPC server around both. Whatever clients send, in whatever order, each bad message ends its own stream
-// with an error that names the field, and nothing that is kept for a client outlives its streams.
+// Placer answers one problem of placement at a time. A Server is the gRPC server around both. Whatever clients send, in
+// whatever order, each bad message ends its own stream with an error that names the field, and nothing that is kept for a
+// client outlives its streams, but for what operators register.
 package service
 
 import (
@@ -10,15 +11,16 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/evenstep/evenstep/core/frame"
 	"github.com/evenstep/evenstep/core/sizing"
 	"github.com/evenstep/evenstep/core/speed"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
@@ -26,6 +28,9 @@ import (
 
 // maxAllWorkers bounds the workers of all open jobs together, and with them what the jobs keep.
 const maxAllWorkers = 1 << 20
+
+// largeFrame is from how many bytes on a message is parsed in turns, since it may become many times as much.
+const largeFrame = 64 << 10
 
 // Policy decides the batch sizes of one job. One that is an io.Closer as well is closed when its job ends or begins anew.
 type Policy interface {
@@ -37,9 +42,10 @@ type Policy interface {
 // Policies makes policies by the name that an Open asks for. start are the sizes in force, which satisfy the problem.
 type Policies map[string]func(p sizing.Problem, start []int) (Policy, error)
 
-// Balancer implements the Balancer service. Its methods may be called at the same time.
+// Balancer implements the services Balancer and Jobs. Its methods may be called at the same time.
 type Balancer struct {
 	evenstepv1.UnimplementedBalancerServer
+	evenstepv1.UnimplementedJobsServer
 
 	// Profiles is set before the first stream, or nil: then jobs begin as they say, and nothing is learned of devices.
 	Profiles Profiles
@@ -47,12 +53,16 @@ type Balancer struct {
 	version  string
 	policies Policies
 	log      hclog.Logger
+	measures *measures
+	parsing  chan struct{} // has room for each large frame that is parsed
 	stopping chan struct{}
 	stop     sync.Once
 
-	mu      sync.Mutex
-	jobs    map[jobKey]*job
-	workers int // that all jobs are charged with
+	mu         sync.Mutex
+	jobs       map[jobKey]*job
+	workers    int               // that all jobs are charged with
+	users      map[string]*user  // by owner
+	registered map[string]string // owners by job id
 }
 
 // jobKey names a job. Owners do not see each other: the same id under two owners is two jobs.
@@ -61,11 +71,15 @@ type jobKey struct{ owner, id string }
 // NewBalancer returns a Balancer without jobs that tells its clients the given version.
 func NewBalancer(version string, policies Policies, log hclog.Logger) *Balancer {
 	return &Balancer{
-		version:  version,
-		policies: policies,
-		log:      log,
-		stopping: make(chan struct{}),
-		jobs:     make(map[jobKey]*job),
+		version:    version,
+		policies:   policies,
+		log:        log,
+		measures:   newMeasures(),
+		parsing:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		stopping:   make(chan struct{}),
+		jobs:       make(map[jobKey]*job),
+		users:      make(map[string]*user),
+		registered: make(map[string]string),
 	}
 }
 
@@ -74,37 +88,55 @@ func (b *Balancer) Stop() { b.stop.Do(func() { close(b.stopping) }) }
 
 // Balance serves one stream, as the service definition says, until its client closes its side.
 func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
+	err := b.balance(s)
+	if err != nil && s.Context().Err() == nil { // else the client ended it
+		b.measures.refused.WithLabelValues(status.Code(err).String()).Inc()
+	}
+	return err
+}
+
+func (b *Balancer) balance(s evenstepv1.Balancer_BalanceServer) error {
+	caller, err := whoCalls(s.Context())
+	if err != nil {
+		return err
+	}
+	u, err := b.enter(caller.Owner)
+	if err != nil {
+		return err
+	}
+	defer b.exit(u)
+	if err := u.wait(s.Context(), openCost); err != nil {
+		return err
+	}
 	st := newStream()
 	requests := receive(s)
-	first, err := b.next(s.Context(), requests, st)
+	o, err := b.opening(s.Context(), requests, u, st)
 	if err != nil {
 		return orNil(err)
 	}
-	if first.GetOpen() == nil {
-		return invalid("request: the first one of a stream is not an open; send open, then reports")
-	}
-	o, err := newOpening(first.GetOpen(), b.policies)
+	key, err := b.whose(o.job.ID, caller)
 	if err != nil {
 		return err
 	}
-	o.choose(b.Profiles)
-	user, err := owner(s.Context())
-	if err != nil {
-		return err
-	}
-	key := jobKey{user, o.job.ID}
 	j, err := b.hold(key, len(o.job.Workers))
 	if err != nil {
 		return err
 	}
 	defer b.release(key, j)
+	workers := len(o.job.Workers)
+	if err := b.tell(u, workers); err != nil {
+		return err
+	}
+	defer func() { _ = b.tell(u, -workers) }() // giving back never fails
 	if err := j.join(o, st, b.policies); err != nil {
 		return err
 	}
 	sent := send(s, &evenstepv1.BalanceResponse{Message: &evenstepv1.BalanceResponse_Opened{
 		Opened: &evenstepv1.Opened{CoreVersion: b.version, Policy: o.policy, Allocation: st.start},
 	}}, st.answers)
-	err = b.reports(s.Context(), requests, j, o, st)
+	st.start = nil
+	// Not with the opening: a stream for each worker would keep one for all.
+	err = b.reports(s.Context(), requests, u, j, st, o.rank, workers)
 	// What is queued still goes out, unless the queue is why the stream ends, or there is no time.
 	close(st.answers)
 	select {
@@ -115,30 +147,108 @@ func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
 	return orNil(err)
 }
 
-// reports hands the job what comes in on a stream that has joined it, and takes the stream out of the job in the end.
-func (b *Balancer) reports(ctx context.Context, requests <-chan received, j *job, o *opening, st *stream) error {
+// opening waits for the first request of a stream.
+func (b *Balancer) opening(ctx context.Context, requests <-chan received, u *user, st *stream) (*opening, error) {
+	f, err := b.next(ctx, requests, st)
+	if err != nil {
+		return nil, err
+	}
+	workers, err := workersIn(f, maxWorkers)
+	if err != nil {
+		return nil, err
+	}
+	if workers > maxWorkers {
+		return nil, wrongWorkers(workers)
+	}
+	if err := u.wait(ctx, costOf(workers)); err != nil {
+		return nil, err
+	}
+	defer b.parse(f)()
+	r := new(evenstepv1.BalanceRequest)
+	if err := f.Parse(r); err != nil {
+		return nil, notAMessage(err)
+	}
+	if r.GetOpen() == nil {
+		return nil, invalid("request: the first one of a stream is not an open; send open, then reports")
+	}
+	o, err := newOpening(r.GetOpen(), b.policies)
+	if err == nil {
+		o.choose(b.Profiles)
+	}
+	return o, err
+}
+
+// reports hands the job what comes in on a stream that has joined it, for one rank or for all, and takes the stream out of
+// the job in the end.
+func (b *Balancer) reports(
+	ctx context.Context, requests <-chan received, u *user, j *job, st *stream, rank, workers int,
+) error {
 	defer j.leave(st)
 	for {
-		r, err := b.next(ctx, requests, st)
+		f, err := b.next(ctx, requests, st)
 		if err != nil {
 			return err
 		}
-		if r.GetReport() == nil {
-			return invalid("request: not a report; after its open a stream carries nothing else")
-		}
-		if err := checkReport(r.GetReport(), o.rank, len(o.job.Workers)); err != nil {
+		entries, err := workersIn(f, workers)
+		if err != nil {
 			return err
 		}
-		j.report(st, r.GetReport())
+		if entries > workers {
+			return wrongNumber(entries, workers)
+		}
+		if err := u.wait(ctx, costOf(entries)); err != nil {
+			return err
+		}
+		if err := b.report(f, j, st, rank, workers); err != nil {
+			return err
+		}
 	}
 }
 
+// report hands the job one report.
+func (b *Balancer) report(f frame.Frame, j *job, st *stream, rank, workers int) error {
+	defer b.parse(f)()
+	r := new(evenstepv1.BalanceRequest)
+	if err := f.Parse(r); err != nil {
+		return notAMessage(err)
+	}
+	if r.GetReport() == nil {
+		return invalid("request: not a report; after its open a stream carries nothing else")
+	}
+	if err := checkReport(r.GetReport(), rank, workers); err != nil {
+		return err
+	}
+	j.report(st, r.GetReport())
+	return nil
+}
+
+// parse waits for a turn to parse the frame, until done. Small ones have no turns.
+func (b *Balancer) parse(f frame.Frame) (done func()) {
+	if len(f) < largeFrame {
+		return func() {}
+	}
+	b.parsing <- struct{}{}
+	return func() { <-b.parsing }
+}
+
+// workersIn counts the workers that a request is about, to one more than the most, before it is parsed.
+func workersIn(f frame.Frame, most int) (int, error) {
+	const open, openWorkers, report, reportWorkers = 1, 4, 2, 3
+	n, err := f.Entries(map[protowire.Number]protowire.Number{open: openWorkers, report: reportWorkers}, most)
+	if err != nil {
+		return 0, notAMessage(err)
+	}
+	return n, nil
+}
+
+func notAMessage(err error) error { return invalid("request: %v; send a BalanceRequest", err) }
+
 // next waits for the next request. It fails with io.EOF when the client is done, and with a status when the stream is
 // to end for another reason.
-func (b *Balancer) next(ctx context.Context, requests <-chan received, st *stream) (*evenstepv1.BalanceRequest, error) {
+func (b *Balancer) next(ctx context.Context, requests <-chan received, st *stream) (frame.Frame, error) {
 	select {
 	case r := <-requests:
-		return r.message, r.err
+		return r.frame, r.err
 	case <-st.out:
 		return nil, st.err
 	case <-b.stopping:
@@ -162,12 +272,19 @@ func (b *Balancer) hold(key jobKey, workers int) (*job, error) {
 	defer b.mu.Unlock()
 	j := b.jobs[key]
 	if j == nil {
-		j = &job{log: b.log.With("job", key.id)}
+		j = &job{log: b.log.With("job", key.id), measures: b.measures}
 	}
 	more := max(0, workers-j.charged)
 	if b.workers+more > maxAllWorkers {
 		return nil, status.Errorf(codes.ResourceExhausted,
 			"open.workers: %d more than the %d of the open jobs; a core takes %d", more, b.workers, maxAllWorkers)
+	}
+	jobs := 0
+	if j.holders == 0 {
+		jobs = 1
+	}
+	if err := b.user(key.owner).charge(jobs, more); err != nil {
+		return nil, err
 	}
 	b.jobs[key] = j
 	b.workers += more
@@ -183,6 +300,7 @@ func (b *Balancer) release(key jobKey, j *job) {
 	ended := j.holders == 0
 	if ended {
 		b.workers -= j.charged
+		_ = b.user(key.owner).charge(-1, -j.charged) // giving back never fails
 		delete(b.jobs, key)
 		j.end()
 	}
@@ -212,27 +330,10 @@ func (b *Balancer) record(j *job) {
 	}
 }
 
-// owner tells clients apart by the subject of their certificate. Without TLS there is one owner, whose name is empty,
-// since the socket lets only one in.
-func owner(ctx context.Context) (string, error) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return "", nil
-	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok {
-		return "", nil
-	}
-	if len(info.State.PeerCertificates) == 0 || len(info.State.PeerCertificates[0].Subject.Names) == 0 {
-		return "", status.Error(codes.Unauthenticated, "no subject in the client's certificate; its jobs need an owner")
-	}
-	return info.State.PeerCertificates[0].Subject.String(), nil
-}
-
 // received is a message from the client or why there are no more.
 type received struct {
-	message *evenstepv1.BalanceRequest
-	err     error
+	frame frame.Frame
+	err   error
 }
 
 // receive reads a stream in the background until it ends, since reading cannot be interrupted but by returning from the
@@ -241,9 +342,10 @@ func receive(s evenstepv1.Balancer_BalanceServer) <-chan received {
 	requests := make(chan received)
 	go func() {
 		for {
-			message, err := s.Recv()
+			var f frame.Frame
+			err := s.RecvMsg(&f)
 			select {
-			case requests <- received{message, err}:
+			case requests <- received{f, err}:
 			case <-s.Context().Done():
 				return
 			}
@@ -261,15 +363,16 @@ func send(
 	s evenstepv1.Balancer_BalanceServer, first *evenstepv1.BalanceResponse, answers <-chan *evenstepv1.BalanceResponse,
 ) <-chan struct{} {
 	sent := make(chan struct{})
-	go func() {
+	// Not captured: it would be kept as long as the stream.
+	go func(a *evenstepv1.BalanceResponse) {
 		defer close(sent)
-		for a, more := first, true; more && s.Send(a) == nil; {
+		for more := true; more && s.Send(a) == nil; {
 			select {
 			case a, more = <-answers:
 			case <-s.Context().Done():
 				return
 			}
 		}
-	}()
+	}(first)
 	return sent
 }

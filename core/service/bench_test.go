@@ -22,6 +22,13 @@ type trainer struct {
 }
 
 func newTrainer(b *testing.B, c evenstepv1.BalancerClient, id string, workers int) *trainer {
+	t, o := newTraining(id, workers)
+	t.client = open(b, c, o)
+	return t
+}
+
+// newTraining is a trainer without its client, and the job that it opens.
+func newTraining(id string, workers int) (*trainer, *evenstepv1.Open) {
 	t := &trainer{report: &evenstepv1.StepReport{}}
 	o := &evenstepv1.Open{Job: id, GlobalBatch: uint32(64 * workers), Workers: make([]*evenstepv1.Worker, workers)}
 	random := rand.New(rand.NewPCG(1, uint64(workers)))
@@ -33,7 +40,17 @@ func newTrainer(b *testing.B, c evenstepv1.BalancerClient, id string, workers in
 			Rank: uint32(i), CpuAvailable: proto.Float64(8), MemoryAvailableBytes: proto.Uint64(1 << 34),
 		})
 	}
-	t.client = open(b, c, o)
+	return t, o
+}
+
+// newTrainerOn opens the job as a user does.
+func newTrainerOn(b *testing.B, c *caller, id string, workers int) *trainer {
+	t, o := newTraining(id, workers)
+	s, err := c.openAs(o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	t.client = s
 	return t
 }
 

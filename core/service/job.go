@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc/codes"
@@ -25,12 +26,16 @@ type job struct {
 	// mu guards all below; whoever holds it never waits.
 	mu         sync.Mutex
 	log        hclog.Logger
+	measures   *measures
 	opening    *opening // of the stream that began the state
 	problem    sizing.Problem
 	policy     Policy
 	allocation cluster.Allocation // in force
 	answered   bool               // whether any step was
 	hints      []hint             // by rank, the newest
+	newest     []cost             // by rank, of the newest step
+	steps      uint64             // that were decided since it began
+	resizes    uint64             // that changed the sizes
 	learner    *learner           // nil where nothing is profiled
 	nextStep   uint64             // the first that is not answered, in a job with one stream
 	gatherer   *gatherer          // in a job with a stream for each worker; else nil
@@ -93,8 +98,11 @@ func (j *job) begin(o *opening, policies Policies) error {
 	j.allocation = cluster.Allocation{
 		Version: 1, BatchSizes: slices.Clone(o.start), StepSeconds: o.stepSeconds, Reason: o.reason,
 	}
+	j.measures.sizes(o.start)
 	j.nextStep = 0
+	j.steps, j.resizes = 0, 0
 	j.hints = make([]hint, len(problem.Workers))
+	j.newest = make([]cost, len(problem.Workers))
 	j.streams = make([]*stream, 1)
 	if o.rank != allRanks {
 		j.gatherer = newGatherer(len(problem.Workers))
@@ -153,7 +161,7 @@ func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 	}
 	if j.gatherer != nil {
 		w := r.GetWorkers()[0]
-		j.hints[s.slot] = newHint(w)
+		j.hints[s.slot], j.newest[s.slot] = newHint(w), newCost(w)
 		j.learn(r)
 		j.gatherer.add(s.slot, r.GetStep(), r.GetNextFreeStep(), observation(j.opening.job.Workers[s.slot], w))
 		j.settle()
@@ -167,7 +175,7 @@ func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 	seen := make([]speed.Observation, len(j.opening.job.Workers))
 	for _, w := range r.GetWorkers() {
 		seen[w.GetRank()] = observation(j.opening.job.Workers[w.GetRank()], w)
-		j.hints[w.GetRank()] = newHint(w)
+		j.hints[w.GetRank()], j.newest[w.GetRank()] = newHint(w), newCost(w)
 	}
 	j.makeRoom()
 	j.decide(seen, r.GetNextFreeStep()-r.GetStep())
@@ -214,13 +222,20 @@ func (j *job) settle() {
 
 // decide lets the policy see what a step cost each worker and puts its sizes in force, for lag steps later.
 func (j *job) decide(seen []speed.Observation, lag uint64) {
+	began := time.Now()
 	d, changed := j.policy.Step(seen, int(min(lag, math.MaxInt32)))
+	j.measures.decisionSeconds.Observe(time.Since(began).Seconds())
+	j.measures.step(j.newest)
+	j.steps++
 	if changed {
 		if err := j.problem.CheckSizes(d.BatchSizes); err != nil {
 			j.log.Error("the policy broke its promise; sizes stay", "policy", j.opening.policy, "error", err)
 			j.allocation.Reason = "the policy's answer was not an allocation"
 			return
 		}
+		j.measures.resizes.Inc()
+		j.measures.sizes(d.BatchSizes)
+		j.resizes++
 		j.allocation.Version++
 		j.allocation.BatchSizes = slices.Clone(d.BatchSizes)
 	}

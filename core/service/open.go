@@ -92,17 +92,8 @@ func newStart(p sizing.Problem, given []uint32) ([]int, error) {
 
 // checkNames checks the texts of an Open but for those of its workers.
 func checkNames(o *opening, policies Policies) error {
-	if o.job.ID == "" {
-		return invalid("open.job: empty; give 1 to %d printable characters without spaces", maxText)
-	}
-	for _, r := range o.job.ID {
-		// unicode.IsPrint knows one space only, ' '.
-		if r == ' ' || !unicode.IsPrint(r) {
-			return invalid("open.job: %q is in it; give printable characters without spaces", r)
-		}
-	}
-	if isTooLong(o.job.ID) {
-		return invalid("open.job: more than %d characters", maxText)
+	if err := checkJobID(o.job.ID); err != nil {
+		return invalid("open.%v", err)
 	}
 	if o.job.Workload != "" {
 		if err := profile.CheckWorkload(o.job.Workload); err != nil {
@@ -115,12 +106,28 @@ func checkNames(o *opening, policies Policies) error {
 	return nil
 }
 
+func checkJobID(id string) error {
+	if id == "" {
+		return fmt.Errorf("job: empty; give 1 to %d printable characters without spaces", maxText)
+	}
+	for _, r := range id {
+		// unicode.IsPrint knows one space only, ' '.
+		if r == ' ' || !unicode.IsPrint(r) {
+			return fmt.Errorf("job: %q is in it; give printable characters without spaces", r)
+		}
+	}
+	if isTooLong(id) {
+		return fmt.Errorf("job: more than %d characters", maxText)
+	}
+	return nil
+}
+
 func isTooLong(text string) bool { return utf8.RuneCountInString(text) > maxText }
 
 // newWorkers checks the workers of an Open, one by one.
 func newWorkers(reported []*evenstepv1.Worker, globalBatch, quantum int) ([]cluster.Worker, error) {
 	if len(reported) == 0 || len(reported) > maxWorkers {
-		return nil, invalid("open.workers: %d entries; give 1 to %d", len(reported), maxWorkers)
+		return nil, wrongWorkers(len(reported))
 	}
 	workers := make([]cluster.Worker, len(reported))
 	for i, r := range reported {
@@ -138,6 +145,10 @@ func newWorkers(reported []*evenstepv1.Worker, globalBatch, quantum int) ([]clus
 		}
 	}
 	return workers, nil
+}
+
+func wrongWorkers(n int) error {
+	return invalid("open.workers: %d entries; give 1 to %d", n, maxWorkers)
 }
 
 // newLimits fills in the defaults. Of what may be wrong it looks at what the wire has a name of its own for; the rest,

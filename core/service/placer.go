@@ -19,6 +19,8 @@ type Placer struct {
 	evenstepv1.UnimplementedPlacerServer
 	place    Place
 	searches chan struct{} // has room for each that runs
+
+	placements *placements
 }
 
 // Place plans a problem by a policy, as placement.Place does.
@@ -26,7 +28,7 @@ type Place func(p *placement.Problem, policy string, s placement.Search) (*place
 
 // NewPlacer returns a Placer that plans with place.
 func NewPlacer(place Place) *Placer {
-	return &Placer{place: place, searches: make(chan struct{}, maxSearches)}
+	return &Placer{place: place, searches: make(chan struct{}, maxSearches), placements: newPlacements()}
 }
 
 // Place answers one request, as the service definition says.
@@ -45,7 +47,7 @@ func (p *Placer) Place(ctx context.Context, r *evenstepv1.PlaceRequest) (*evenst
 	if policy == "" {
 		policy = "auto"
 	}
-	budget := int(min(r.GetBudget(), 1<<50))
+	budget, began := int(min(r.GetBudget(), 1<<50)), time.Now()
 	plan, err := p.place(problem, policy, placement.Search{Budget: budget, Stop: stopAt(ctx, r.GetDeadlineMilliseconds())})
 	switch {
 	case ctx.Err() != nil:
@@ -53,6 +55,7 @@ func (p *Placer) Place(ctx context.Context, r *evenstepv1.PlaceRequest) (*evenst
 	case err != nil:
 		return nil, invalid("%v", err)
 	}
+	p.placements.planned(plan.MeanSeconds, plan.LowerBoundSeconds, time.Since(began).Seconds())
 	return placeResponse(problem, plan), nil
 }
 

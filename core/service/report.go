@@ -24,7 +24,7 @@ func checkReport(r *evenstepv1.StepReport, rank, workers int) error {
 		return checkWorker(0, r.GetWorkers()[0])
 	}
 	if len(r.GetWorkers()) != workers {
-		return invalid("report.workers: %d entries for %d workers; give one per worker", len(r.GetWorkers()), workers)
+		return wrongNumber(len(r.GetWorkers()), workers)
 	}
 	seen := make([]bool, workers)
 	for i, w := range r.GetWorkers() {
@@ -38,6 +38,10 @@ func checkReport(r *evenstepv1.StepReport, rank, workers int) error {
 		}
 	}
 	return nil
+}
+
+func wrongNumber(entries, workers int) error {
+	return invalid("report.workers: %d entries for %d workers; give one per worker", entries, workers)
 }
 
 func checkWorker(i int, w *evenstepv1.WorkerReport) error {

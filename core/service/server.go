@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/evenstep/evenstep/core/frame"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
@@ -34,6 +35,7 @@ type Server struct {
 func NewServer(b *Balancer, p *Placer, creds credentials.TransportCredentials, log hclog.Logger) *Server {
 	s := grpc.NewServer(
 		grpc.Creds(creds),
+		grpc.ForceServerCodecV2(frame.NewCodec()),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(10*time.Second),
@@ -46,6 +48,7 @@ func NewServer(b *Balancer, p *Placer, creds credentials.TransportCredentials, l
 		grpc.UnaryInterceptor(unaryRecoverer(log)),
 	)
 	evenstepv1.RegisterBalancerServer(s, b)
+	evenstepv1.RegisterJobsServer(s, b)
 	evenstepv1.RegisterPlacerServer(s, p)
 	return &Server{grpc: s}
 }
