@@ -15,7 +15,7 @@ func TestProfileStartsAtTheFirstFit(t *testing.T) {
 		var p, same profile
 		p.reset(kinds)
 		o := &queueOracle{in: in}
-		for n := range 250 {
+		for n := range 110 {
 			a := allotment{counts: []int{draw(1, "a taken"), draw(3, "b taken")}}
 			a.now = rapid.SampledFrom([]float64{1, 8, 64}).Draw(t, "length") * float64(1+draw(100, "more"))
 			a.later = a.now + float64(draw(1, "restart"))

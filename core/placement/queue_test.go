@@ -465,7 +465,7 @@ func TestQueueAtEnumerableSettings(t *testing.T) {
 	total, instances := 0.0, 0
 	for n, s := range queueSettings {
 		r := rand.New(rand.NewPCG(uint64(n), 1))
-		for range 4 {
+		for range 2 {
 			in := compile(s.draw(r))
 			optimum := queueOptimum(in, true)
 			schedule, bound := in.queue(Search{}.work(), 1)

@@ -39,7 +39,7 @@ func TestGapToExact(t *testing.T) {
 			capacity []int
 		}{{2, []int{3, 3, 3}}, {3, []int{3, 3, 3}}, {3, []int{4, 4, 4}}, {4, []int{3, 3, 3}}} {
 			rng := rand.New(rand.NewPCG(1, 2))
-			for range 60 {
+			for range 30 {
 				in := compile(published(rng, s.jobs, s.capacity, bandwidth))
 				optimum := in.exact(Search{}.work()).total()
 				a, bound := in.approximate(in.fit(false), Search{}.work(), 1)
