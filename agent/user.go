@@ -16,7 +16,7 @@ import (
 // What one user may keep open at a node's agent; docs/core.md lists them. These are our choices.
 const (
 	userConnections = 1024 // a worker has two
-	userStreams     = 256  // to the core; a job has one, or one for each worker
+	userStreams     = 128  // to the core; a job has one, or one for each worker
 )
 
 // overflowUser is what the kernel says of a user who has no id in the agent's user namespace, as all such do.

@@ -94,7 +94,7 @@ type caller struct {
 
 // user calls through a node.
 func (c *shared) user(node *grpc.ClientConn, id uint32) *caller {
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Minute)
 	c.t.Cleanup(cancel)
 	return &caller{c.t, node, identity.OnBehalfOf(ctx, id)}
 }
