@@ -125,12 +125,15 @@ def _words(numbers: Sequence[float]) -> tuple[str, ...]:
     return tuple(text.rstrip(b"\0\n").decode(errors="replace").split("\n"))
 
 
-def new_group(device: str = "cpu") -> dist.ProcessGroup:
-    """Make a process group over all ranks, for tensors on `device`; all ranks call it at the same point.
+def new_group(device: str = "cpu", ranks: Sequence[int] | None = None) -> dist.ProcessGroup:
+    """Make a process group over all ranks or those given, for tensors on `device`; all of them call it at one point.
 
     Its timeout is out of reach, since a group that once timed out is lost: a rank may evaluate or write for hours.
     """
     backend = dist.get_backend() if device == "cuda" else "gloo"
-    group = dist.new_group(backend=backend, timeout=timedelta(days=30))
+    if ranks is None:
+        group = dist.new_group(backend=backend, timeout=timedelta(days=30))
+    else:  # the others of the world may be elsewhere
+        group = dist.new_group(list(ranks), timedelta(days=30), backend, use_local_synchronization=True)
     assert isinstance(group, dist.ProcessGroup)
     return group
