@@ -15,7 +15,7 @@ from evenstep.v1 import balancer_pb2 as wire
 from launch import eventually
 from scripted_core import ScriptedCore
 
-ROWS = [Row(1, 8.0, 0.1, 1.5, 4096, Hints(1410.0, 1980.0, ("SW power cap",))), Row(1, 8.0, 0.2)]
+ROWS = [Row(1, 8.0, 0.1, 1.5, 4096, hints=Hints(1410.0, 1980.0, ("SW power cap",))), Row(1, 8.0, 0.2)]
 OPENING = wire.Open(job="test", global_batch=16, workers=[wire.Worker(min_batch_size=2)] * 2)
 
 

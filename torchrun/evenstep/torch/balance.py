@@ -6,6 +6,7 @@ draw n samples -> forward, backward -> weighted all-reduce -> optimizer
 exchange among the ranks (in the background) <-> rank 0 <-> the core
 """
 
+import contextlib
 import itertools
 import logging
 import os
@@ -28,6 +29,7 @@ from evenstep.torch.compiles import Compiles
 from evenstep.torch.exchange import Exchange, Parcel, Row, new_group
 from evenstep.torch.hints import DeviceHints, Hints
 from evenstep.torch.inputs import DrivingInputs
+from evenstep.torch.memory import Memory, is_out_of_memory, put_back, within
 from evenstep.torch.sampler import BalancedBatchSampler, Ticket, newest
 from evenstep.torch.schedule import Learned
 from evenstep.torch.stopwatch import CudaClock, HostClock, Stopwatch
@@ -110,6 +112,25 @@ def step(sampler: BalancedBatchSampler) -> None:
         sampler.finish()
 
 
+def train_within_memory(
+    model: nn.Module, sampler: BalancedBatchSampler, train: Callable[..., Any], *batch: torch.Tensor
+) -> None:
+    """Call `train(*batch)`, which does forward, loss and backward, so that running out of memory costs no step.
+
+    Where the batch does not fit, `train` is called with parts of its rows instead, and the worker's batches are that
+    small from then on. The loss is not to be divided: each part counts for its rows. Once after each new largest batch
+    `train` gets two rows more, which count for nothing, so it should do nothing else than said. All ranks call this.
+
+    Raises RuntimeError where not even one row fits, or where the model waits for other ranks in forward, as with FSDP.
+    """
+    loop = sampler.loop() if sampler.loop is not None else None
+    if not isinstance(loop, _Loop) or loop.model is not model:
+        raise ValueError("model: it is not the one that `balance` was given with this sampler")
+    if loop.count is not None:
+        raise ValueError("count: it cannot be combined with train_within_memory, whose parts count for their rows")
+    loop.train_within_memory(train, batch)
+
+
 class _Hook:
     """A module's hook that ends with the module: a copy and a pickle of it, which nothing trains, get an empty one."""
 
@@ -150,6 +171,10 @@ class _Loop:
         self._rows = 0  # of the batch that had a forward
         self._ended_itself = False  # a backward ended the last step
         self._compiles = Compiles()
+        self.memory = Memory()
+        self._holds = False  # the step goes on, whatever had a backward
+        self._counts = True  # what has a forward
+        self._parameters = parameters
         self._drawn = 0  # batches drawn when the last forward began
         self.device = parameters[0].device
         self.stopwatch = Stopwatch(CudaClock() if self.device.type == "cuda" else HostClock())
@@ -159,6 +184,7 @@ class _Loop:
 
         end_step = weakref.WeakMethod(self.step)
         sampler.end_step = lambda: (end_step() or sampler.finish)()
+        sampler.loop = weakref.ref(self)
         for module in self.shards:
             watch(module, self.stopwatch, _Hook)
         # Before FSDP's own, which waits.
@@ -191,6 +217,8 @@ class _Loop:
         self._weight = lambda: self._begin_backward(weight)
 
     def _weigh(self, ticket: Ticket, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Weight]:
+        if not self._counts:
+            return lambda: 0.0
         found = rows(args, kwargs)
         part = self._in_parts and ticket.weight > 0
         # A part weighs among the parts of its rank too, so it does with a single rank.
@@ -208,7 +236,7 @@ class _Loop:
 
     @property
     def _in_parts(self) -> bool:
-        return self.sampler.micro_batch_size > 1
+        return self.sampler.micro_batch_size > 1 or self._holds
 
     def _before_inner_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if self._ticket is not None:
@@ -246,10 +274,80 @@ class _Loop:
             return
         if self.shards:
             self.stopwatch.last_gradient()
-        if not (self.steps_by_hand or (self._in_parts and self._rows < ticket.rows)):
+        if not (self.steps_by_hand or self._holds or (self._in_parts and self._rows < ticket.rows)):
             self._finish(ticket)
             self._ended_itself = True
         _queue_callback(self.stopwatch.released)  # behind DDP's
+
+    def train_within_memory(self, train: Callable[..., Any], batch: Sequence[torch.Tensor]) -> None:
+        """Train one batch, in parts where it does not fit."""
+        if self.shards:
+            self._train_part(train, batch)
+            return
+        rows, done = len(batch[0]), 0
+        part = min(rows, self.memory.limit or rows)
+        self._holds, unsynced = True, False
+        try:
+            while done < rows:
+                piece = [tensor[done : done + part] for tensor in batch]
+                last = done + part >= rows
+                if last and len(piece[0]) <= self.memory.fits:
+                    self._train_part(train, piece)
+                    unsynced = False
+                elif not self._try_part(train, piece):
+                    part = self.memory.fail(len(piece[0]))
+                    continue
+                else:
+                    unsynced = True
+                done += part
+            if unsynced and self.replicas:  # an all-reduce of what is there
+                self._counts = False
+                self._train_part(train, [tensor[:2] for tensor in batch])
+        finally:
+            self._holds, self._counts = False, True
+        ticket = self._ticket
+        if ticket is not None and not self.steps_by_hand:
+            self._finish(ticket)
+            self._ended_itself = True
+
+    def _train_part(self, train: Callable[..., Any], batch: Sequence[torch.Tensor]) -> None:
+        try:
+            train(*batch)
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                raise RuntimeError(self._out_of_memory(len(batch[0]))) from error
+            raise
+
+    def _try_part(self, train: Callable[..., Any], batch: Sequence[torch.Tensor]) -> bool:
+        """Train a part without communication; False where it does not fit, as if it had not been tried."""
+        counted, number = self._rows, len(batch[0])
+        with contextlib.ExitStack() as stack:
+            for replica in self.replicas:
+                stack.enter_context(replica.no_sync())
+            try:
+                with put_back(self._parameters):
+                    train(*batch)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if number == 1:
+                    raise RuntimeError(self._out_of_memory(1)) from error
+            else:
+                self.memory.fits = max(self.memory.fits, number)
+                return True
+        for replica in self.replicas:  # the others have passed DDP's broadcast of buffers, once
+            replica.require_forward_param_sync = False
+        self._rows = counted
+        self.stopwatch.spoil()
+        _log.warning("evenstep: rank %d: %d rows do not fit into memory; trying fewer", self.sampler.rank, number)
+        return False
+
+    def _out_of_memory(self, number: int) -> str:
+        what = "one row does" if number == 1 else f"{number} rows do"
+        return (
+            f"evenstep: rank {self.sampler.rank}: {what} not fit into memory, and no smaller part can be tried; give a "
+            "smaller global batch or a smaller model"
+        )
 
     def step(self) -> None:
         """End the step, unless the backward has."""
@@ -340,6 +438,8 @@ class _Peers:
         self._parcel = Parcel(self.world)
         self._parts: list[tuple[int, Sequence[int]]] = []  # of the allocation that rank 0 is sending
         self._given = self._sent = sampler.batch_sizes
+        self._memory = loop.memory
+        self._limits: tuple[int, ...] = ()
         self._unreported: list[tuple[int, Exchange]] = []
         self._core: Any = None
         self._hints: DeviceHints | None = None
@@ -395,7 +495,8 @@ class _Peers:
         used = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else 0
         hints = Hints() if self._hints is None else self._hints.read()
         waited = self._stopwatch.read_wait()
-        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read(), waited, used, hints)
+        limit = self._memory.limit
+        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read(), waited, used, hints, limit)
         exchange = Exchange(self._group, row, part, sizes)
         if self._core is not None:
             self._unreported.append((step, exchange))
@@ -413,16 +514,43 @@ class _Peers:
         """Report the exchanges that are complete; on rank 0."""
         while self._unreported and self._unreported[0][1].done():
             step, exchange = self._unreported.pop(0)
+            rows = self._by_worker(exchange.rows())
+            self._heed_limits([row.limit for row in rows])
             # An answer can travel with the exchange of the step at hand at the earliest.
-            self._core.report(
-                step, self._schedule.consumed + self._schedule.depth + 1, self._by_worker(exchange.rows())
+            self._core.report(step, self._schedule.consumed + self._schedule.depth + 1, rows)
+
+    def _heed_limits(self, found: Sequence[int]) -> None:
+        """Send sizes that fit into the memory of all, and have the core stay within it."""
+        total, quantum = self._sampler.global_batch_size, self._sampler.micro_batch_size
+        limits = tuple(limit or total for limit in found)
+        if limits == (self._limits or (total,) * self.world):
+            return
+        self._limits = limits
+        sizes = within(self._sent, limits, quantum)
+        if sizes is None:
+            _log.warning(
+                "evenstep: memory holds only %d rows of the global batch of %d at once; the rest is trained in parts",
+                sum(limits),
+                total,
             )
+            return
+        self._sent, self._parts = sizes, self._parcel.cut(sizes)
+        opening = self._opening
+        opening.job = f"{self._name}/{next(_jobs)}"
+        for worker, limit, size in zip(opening.workers, limits, sizes, strict=True):
+            worker.max_batch_size = limit // quantum * quantum
+            worker.min_batch_size = min(worker.min_batch_size, worker.max_batch_size, size)
+        self._core.reopen(opening)
 
     def _by_worker(self, rows: Sequence[Row]) -> list[Row]:
         """Give a row for each worker: that of its slowest rank, with the largest look-ahead of all."""
         depth = max(row.depth for row in rows)
-        slowest = [max((rows[at] for at in ranks), key=lambda row: row.seconds) for ranks in self._workers]
-        return [replace(row, depth=depth) for row in slowest]
+        found = []
+        for ranks in self._workers:
+            mine = [rows[at] for at in ranks]
+            limit = min((row.limit for row in mine if row.limit), default=0)
+            found.append(replace(max(mine, key=lambda row: row.seconds), depth=depth, limit=limit))
+        return found
 
     def _next_part(self) -> tuple[int, Sequence[int]]:
         if self._core is not None and not self._parts:
@@ -475,8 +603,9 @@ class _Peers:
         team = "" if self._sampler.team is None else f"-{self._sampler.team[0]}"  # others have jobs of their own
         workers = [introductions[ranks[0]] for ranks in self._workers]
         job = os.environ.get("EVENSTEP_JOB") or f"job-{uuid.uuid4().hex}"
-        opening = wire.Open(
-            job=f"{job}/{next(_jobs)}{team}",
+        self._name = f"{job}{team}"
+        self._opening = opening = wire.Open(
+            job=f"{self._name}/{next(_jobs)}",
             global_batch=self._sampler.global_batch_size,
             quantum=self._sampler.micro_batch_size,
             workers=[

@@ -42,6 +42,7 @@ class Core:
         self._reports: queue.Queue[wire.BalanceRequest | None] = queue.Queue(_UNANSWERED)
         self._closed = threading.Event()
         self._call: grpc.Call | None = None
+        self._reopening = False
         self._opened = threading.Event()  # the core has said what the job starts from
         self._troubled = False  # the loss of the core has been told
         self._doubted = False  # a malformed allocation has been told
@@ -73,6 +74,12 @@ class Core:
         with contextlib.suppress(queue.Full):
             self._reports.put_nowait(wire.BalanceRequest(report=report))
 
+    def reopen(self, opening: wire.Open) -> None:
+        """Open the stream anew, as another job."""
+        self._opening, self._reopening = opening, True
+        if self._call is not None:
+            self._call.cancel()
+
     def start(self, seconds: float) -> tuple[int, ...] | None:
         """Wait for the sizes that the core starts the job with, so long; None where it leaves them as they are."""
         self._opened.wait(seconds)
@@ -103,6 +110,9 @@ class Core:
                 code, details = error.code(), error.details()
                 if self._closed.is_set():
                     return
+                if self._reopening:
+                    self._reopening = False
+                    continue
                 if code in _FINAL:
                     _log.warning("evenstep: the core refused the job: %s; batch sizes stay as they are", details)
                     return
@@ -182,4 +192,6 @@ class Core:
         for rank, (size, worker) in enumerate(zip(sizes, workers, strict=True)):
             if size < worker.min_batch_size:
                 return f"batch_sizes[{rank}]: {size} is below the minimum {worker.min_batch_size}"
+            if 0 < worker.max_batch_size < size:
+                return f"batch_sizes[{rank}]: {size} is above the maximum {worker.max_batch_size}"
         return None

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from evenstep.torch.hints import Hints
 
 # The row: the first fields are every rank's own, the rest is rank 0's part of the newest allocation.
-_DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _WAIT, _USED, _CLOCK, _CLOCK_MAX, _THROTTLE = range(10)
+_DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _WAIT, _USED, _LIMIT, _CLOCK, _CLOCK_MAX, _THROTTLE = range(11)
 # Words travel as numbers of six bytes each, which a float holds exactly.
 _WORDS_BYTES, _WORD_BYTES = 96, 6
 _PART = _THROTTLE + _WORDS_BYTES // _WORD_BYTES
@@ -37,6 +37,7 @@ class Row:
     wait: float = 0.0  # seconds from its last gradient to the release of the barrier, a mean
     used: int = 0  # bytes of device memory that it uses at most
     hints: Hints = _UNKNOWN  # of its device
+    limit: int = 0  # the largest batch that its memory holds
 
 
 class Exchange:
@@ -47,7 +48,7 @@ class Exchange:
         mine = torch.zeros(_PART + 1 + PART_SIZES, dtype=torch.float64)
         mine[_DEPTH], mine[_SAMPLES], mine[_SECONDS] = row.depth, row.samples, row.seconds
         mine[_CPU], mine[_MEMORY], mine[_WAIT], mine[_USED] = row.cpu, row.memory, row.wait, row.used
-        mine[_PART] = part
+        mine[_LIMIT], mine[_PART] = row.limit, part
         mine[_CLOCK], mine[_CLOCK_MAX] = row.hints.clock, row.hints.clock_max
         if row.hints.throttle:
             mine[_THROTTLE:_PART] = torch.tensor(_numbers(row.hints.throttle), dtype=torch.float64)
@@ -73,6 +74,7 @@ class Exchange:
                 f[_WAIT],
                 int(f[_USED]),
                 Hints(f[_CLOCK], f[_CLOCK_MAX], _words(f[_THROTTLE:])),
+                int(f[_LIMIT]),
             )
             for f in fields
         ]

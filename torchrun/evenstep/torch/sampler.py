@@ -108,7 +108,8 @@ class BalancedBatchSampler(Sampler[list[int]]):
         self._taken = False  # someone works on our batches and tells when one is trained on
         self.rank, self.world = 0, 1  # known once `schedule` is
         self.team: tuple[int, ...] | None = None  # the ranks that train the model, where they are not all of the world
-        self.end_step: Callable[[], None] | None = None  # set by `balance`
+        self.end_step: Callable[[], None] | None = None  # this and the next set by `balance`
+        self.loop: weakref.ref[Any] | None = None
         # For logs: (samples, compute seconds) of each rank in the newest exchange seen, (0, 0) where not measured.
         self.measured: tuple[tuple[float, float], ...] = ()
         self._position = 0  # samples of the epoch consumed, over all ranks
