@@ -24,10 +24,11 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep import agent
+from evenstep.report import Hints, Row
 from evenstep.torch.collectives import sharded, watch
 from evenstep.torch.compiles import Compiles
-from evenstep.torch.exchange import Exchange, Parcel, Row, new_group
-from evenstep.torch.hints import DeviceHints, Hints
+from evenstep.torch.exchange import Exchange, Parcel, new_group
+from evenstep.torch.hints import DeviceHints
 from evenstep.torch.inputs import DrivingInputs
 from evenstep.torch.memory import Memory, is_out_of_memory, put_back, within
 from evenstep.torch.sampler import BalancedBatchSampler, Ticket, newest
@@ -595,7 +596,7 @@ class _Peers:
                     )
 
     def _open(self, introductions: Sequence[_Introduction], key: str, choose_start: bool) -> Any:
-        from evenstep.torch.core import Core
+        from evenstep.core import Core
         from evenstep.v1 import balancer_pb2 as wire
 
         # Fewer than two rows break batch statistics and recompile a compiled model. The user's sizes may be so, though.

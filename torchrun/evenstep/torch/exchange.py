@@ -5,13 +5,12 @@ one place that issues it: gloo aborts a process where two ranks issue operations
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from evenstep.torch.hints import Hints
+from evenstep.report import Hints, Row
 
 # The row: the first fields are every rank's own, the rest is rank 0's part of the newest allocation.
 _DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _WAIT, _USED, _LIMIT, _CLOCK, _CLOCK_MAX, _THROTTLE = range(11)
@@ -20,24 +19,6 @@ _WORDS_BYTES, _WORD_BYTES = 96, 6
 _PART = _THROTTLE + _WORDS_BYTES // _WORD_BYTES
 # An allocation travels in parts of this many sizes, so that a row stays small with a thousand ranks.
 PART_SIZES = 64
-
-
-_UNKNOWN = Hints()
-
-
-@dataclass(frozen=True)
-class Row:
-    """One rank's news; of what it does not know, zeros."""
-
-    depth: int  # its look-ahead in steps
-    samples: float  # of its newest measured steps, a mean
-    seconds: float  # compute time of so many
-    cpu: float = 0.0  # cores available to it
-    memory: int = 0  # bytes of host memory available to it
-    wait: float = 0.0  # seconds from its last gradient to the release of the barrier, a mean
-    used: int = 0  # bytes of device memory that it uses at most
-    hints: Hints = _UNKNOWN  # of its device
-    limit: int = 0  # the largest batch that its memory holds
 
 
 class Exchange:

@@ -16,7 +16,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 
-from evenstep.torch.exchange import Row
+from evenstep.report import Row
 from evenstep.v1 import balancer_pb2 as wire
 
 _log = logging.getLogger("evenstep")
