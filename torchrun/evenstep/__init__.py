@@ -1,7 +1,7 @@
 """Evenstep keeps the uneven workers of a distributed training in step.
 
-`Client` is for loops of any framework. `evenstep.torch` is what a training script imports. `evenstep.rendezvous` is what `torchrun
---rdzv-backend=evenstep` loads. `evenstep.v1` is the generated wire.
+`Client` is for loops of any framework, `evenstep.torch` is what a PyTorch script imports. `evenstep.rendezvous` is what
+`torchrun --rdzv-backend=evenstep` loads, `evenstep.v1` the generated wire.
 """
 
 from typing import Any
