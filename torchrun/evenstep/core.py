@@ -46,6 +46,7 @@ class Core:
         self._opened = threading.Event()  # the core has said what the job starts from
         self._troubled = False  # the loss of the core has been told
         self._doubted = False  # a malformed allocation has been told
+        self.reason = ""  # of the allocation in force
         self._version = 1  # of the allocation told last
         self._thread = threading.Thread(target=self._run, name="evenstep-core", daemon=True)
         self._thread.start()
@@ -172,6 +173,7 @@ class Core:
         self._take(response.allocation)
 
     def _take(self, allocation: wire.Allocation) -> None:
+        self.reason = allocation.reason
         fault = self._fault(allocation)
         if fault is None:
             with self._lock:

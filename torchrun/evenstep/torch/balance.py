@@ -31,6 +31,7 @@ from evenstep.torch.exchange import Exchange, Parcel, new_group
 from evenstep.torch.hints import DeviceHints
 from evenstep.torch.inputs import DrivingInputs
 from evenstep.torch.memory import Memory, is_out_of_memory, put_back, within
+from evenstep.torch.observer import Observer
 from evenstep.torch.sampler import BalancedBatchSampler, Ticket, newest
 from evenstep.torch.schedule import Learned
 from evenstep.torch.stopwatch import CudaClock, HostClock, Stopwatch
@@ -443,6 +444,7 @@ class _Peers:
         self._limits: tuple[int, ...] = ()
         self._unreported: list[tuple[int, Exchange]] = []
         self._core: Any = None
+        self._observer = Observer() if os.environ.get("EVENSTEP_POLICY") == "observe" else None
         self._hints: DeviceHints | None = None
         introductions = self._introduce(loop)
         # With tensor parallelism several ranks are one worker.
@@ -459,6 +461,8 @@ class _Peers:
                 self._core = self._open(introductions, workload(loop.model), workers_are_free)
                 # With the model, or at the end of the process: its hooks are what holds the loop.
                 weakref.finalize(loop, self._core.close)
+                if self._observer is not None:
+                    weakref.finalize(loop, _tell, self._observer, self._core)
         if self.balancing and workers_are_free:
             self._start()
         # The group of the exchanges has one kind of operation, so the counts have their own.
@@ -517,6 +521,8 @@ class _Peers:
             step, exchange = self._unreported.pop(0)
             rows = self._by_worker(exchange.rows())
             self._heed_limits([row.limit for row in rows])
+            if self._observer is not None:
+                self._observer.see(rows)
             # An answer can travel with the exchange of the step at hand at the earliest.
             self._core.report(step, self._schedule.consumed + self._schedule.depth + 1, rows)
 
@@ -603,6 +609,7 @@ class _Peers:
         least = 2 if min(self._sent) >= 2 else 1
         team = "" if self._sampler.team is None else f"-{self._sampler.team[0]}"  # others have jobs of their own
         workers = [introductions[ranks[0]] for ranks in self._workers]
+        policy = os.environ.get("EVENSTEP_POLICY", "")
         job = os.environ.get("EVENSTEP_JOB") or f"job-{uuid.uuid4().hex}"
         self._name = f"{job}{team}"
         self._opening = opening = wire.Open(
@@ -619,11 +626,16 @@ class _Peers:
                 )
                 for who in workers
             ],
-            policy=os.environ.get("EVENSTEP_POLICY", ""),
+            policy=policy if self._observer is None else "equal",
             workload=key,
-            choose_start=choose_start,
+            choose_start=choose_start and self._observer is None,
         )
         return Core(introductions[0].core or "", opening, lambda: self._sent)
+
+
+def _tell(observer: Observer, core: Any) -> None:
+    """Say what was observed, at the end; finalizers run before those that were made earlier."""
+    _log.warning(observer.line(core.reason.partition("; ")[2]))
 
 
 def _queue_callback(callback: Callable[[], None]) -> None:
