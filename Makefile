@@ -83,6 +83,11 @@ bench: build .venv/.ready ## run the benchmarks; each names its target
 	go test -run '^$$' -bench . -benchmem ./...
 	.venv/bin/python torchrun/bench/overhead.py
 
+.PHONY: faults
+faults: build .venv/.ready ## train against 200 faults at random moments (FAULTS=, SEED=), and tell what became of each
+	@tools/need libfaketime test -n "$$(echo /usr/lib/*/faketime/libfaketimeMT.so.1 | grep -v '\*')"
+	.venv/bin/python torchrun/bench/faults.py --faults $(or $(FAULTS),200) --seed $(or $(SEED),0)
+
 .PHONY: evidence
 evidence: build .venv/.ready ## remake the tables of docs/, from EVENSTEP_DATA, and check what must be reached
 	@go build -o build/evidence ./core/simulate/evidence

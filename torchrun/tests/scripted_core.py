@@ -68,9 +68,10 @@ class ScriptedCore:
 
 
 def random_sizes(opening: wire.Open, report: wire.StepReport) -> list[int]:
-    """A new allocation each step, each rank with at least the minimum."""
+    """A new allocation each step, each rank with at least the minimum, in multiples of the quantum."""
     chance = random.Random(report.step)
-    workers, least = len(opening.workers), opening.workers[0].min_batch_size
-    cuts = sorted(chance.randint(0, opening.global_batch - workers * least) for _ in range(workers - 1))
-    bounds = [0, *cuts, opening.global_batch - workers * least]
-    return [high - low + least for low, high in itertools.pairwise(bounds)]
+    quantum = max(1, opening.quantum)
+    workers, least = len(opening.workers), -(-opening.workers[0].min_batch_size // quantum)
+    spare = opening.global_batch // quantum - workers * least
+    cuts = sorted(chance.randint(0, spare) for _ in range(workers - 1))
+    return [quantum * (high - low + least) for low, high in itertools.pairwise([0, *cuts, spare])]

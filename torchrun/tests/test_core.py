@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from evenstep.torch.core import Core
-from evenstep.torch.exchange import Row
-from evenstep.torch.hints import Hints
+from evenstep.core import Core
+from evenstep.report import Hints, Row
 from evenstep.v1 import balancer_pb2 as wire
 from launch import eventually
 from scripted_core import ScriptedCore

@@ -55,7 +55,7 @@ def test_a_shared_core_is_handed_on(new_job: Callable[..., Job]) -> None:
         (
             "--rdzv-conf=policy=Fast",
             "evenstep: policy in --rdzv-conf: 'Fast' is not valid; give one of auto, equal, lbbsp-cpu,"
-            " lbbsp-gpu-analytic, lbbsp-gpu-tuning or the name of a policy plugin",
+            " lbbsp-gpu-analytic, lbbsp-gpu-tuning, observe, or the name of a policy plugin",
         ),
     ],
 )

@@ -22,9 +22,9 @@ class Clock:
 def step(watch: Stopwatch, clock: Clock, before: float, inside: float) -> None:
     """A step of `before` and `inside` seconds of compute, and 100 seconds of waits that are not."""
     clock.now += before
-    watch.forward()
+    watch.pause()
     clock.now += 50  # DDP broadcasts buffers
-    watch.inner_forward()
+    watch.resume()
     clock.now += inside
     watch.last_gradient()
     clock.now += 50  # the others
@@ -73,19 +73,46 @@ def test_host_seconds_blocked_since_the_last_barrier_are_taken_out() -> None:
     assert watch.read() == (8, 0)
 
 
-def test_the_first_of_several_forwards_and_the_last_of_several_gradients_count() -> None:
+def test_several_forwards_and_the_last_of_several_gradients_count() -> None:
     clock = Clock()
     watch = Stopwatch(clock)
     watch.released()
     for _ in range(2):
         clock.now += 1
-        watch.forward()
-        watch.inner_forward()
+        watch.pause()
+        clock.now += 50
+        watch.resume()
     for _ in range(2):
         clock.now += 1
         watch.last_gradient()
     watch.finish(8)
     assert watch.read() == (8, 4)
+
+
+def test_of_a_step_of_several_backwards_each_wait_for_the_others_is_taken_out() -> None:
+    clock = Clock()
+    watch = Stopwatch(clock)
+    watch.released()
+    for _ in range(3):
+        for _ in range(2):  # each backward reduces
+            clock.now += 1
+            watch.last_gradient()
+            clock.now += 50
+            watch.released()
+        clock.now += 3  # the optimizer, before the script says that the step is over: the next one's
+        watch.finish(8)
+        assert watch.read_wait() == 50
+    assert watch.read() == (8, (2 + 5 + 5) / 3)
+
+
+def test_a_step_that_is_spoilt_is_left_out() -> None:
+    clock = Clock()
+    watch = Stopwatch(clock)
+    step(watch, clock, 1, 2)
+    watch.spoil()
+    step(watch, clock, 100, 200)
+    step(watch, clock, 1, 2)
+    assert watch.read() == (8, 3)
 
 
 def test_a_mark_that_the_device_has_not_reached_is_waited_for_by_nobody() -> None:
@@ -105,8 +132,8 @@ def test_a_step_without_a_last_gradient_is_not_measured() -> None:
     clock = Clock()
     watch = Stopwatch(clock)
     watch.released()
-    watch.forward()
-    watch.inner_forward()
+    watch.pause()
+    watch.resume()
     watch.finish(8)
     watch.released()
     assert watch.read() == (0, 0)

@@ -20,7 +20,7 @@ TOLD = {
     "rank_0_terms": None,
     "batch_norm": "BatchNorm, whose statistics are each rank's own",
     "sync_batch_norm": "batch sizes stay as they are: rank 0: SyncBatchNorm waits",
-    "fsdp": "batch sizes stay as they are: rank 0: the model is sharded by FSDP",
+    "fsdp": None,
     "no_replica": "batch sizes stay as they are: rank 0: the model holds 0 DistributedDataParallel modules",
     "twice": "a backward has no batch of its own, so its gradient is not weighted",
     "eval_mode": None,

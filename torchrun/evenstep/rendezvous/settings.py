@@ -36,7 +36,7 @@ class Settings:
 
         # A relative path would name another socket on another agent.
         core = read("core", "EVENSTEP_ADDR", "unix:/.+", "unix:/PATH (tcp: is not supported yet)")
-        policies = f"one of {', '.join(POLICIES)} or the name of a policy plugin"
+        policies = f"one of {', '.join(POLICIES)}, observe, or the name of a policy plugin"
         policy = read("policy", "EVENSTEP_POLICY", r"[a-z0-9][a-z0-9-]{0,62}", policies)
         workload = read("workload", "EVENSTEP_WORKLOAD", r"[A-Za-z0-9._:/@+-]{1,128}", "1 to 128 of A-Za-z0-9._:/@+-")
         plugin_dir = read("plugin_dir", "EVENSTEP_PLUGIN_DIR", "/.+", "/PATH of a folder")

@@ -6,15 +6,16 @@
     model   = evenstep.balance(DistributedDataParallel(model), sampler)
 
 Each file holds one idea: `sampler` who gets which samples, `schedule` which batch sizes hold at which step,
-`weight` what each rank's gradient counts for, `stopwatch` how long a rank computed, `inputs` and `hints` what it had to
-compute with, `exchange` what the ranks tell each other, `core` the stream to the core, `balance` the step loop that
-joins them.
+`weight` what each rank's gradient counts for, `stopwatch` how long a rank computed, `collectives` and `compiles` what
+is not counted, `inputs` and `hints` what it had to compute with, `memory` what does not fit, `observer` what balancing
+would save, `exchange` what the ranks tell each other, `balance` the step loop that joins them and `evenstep.core`, the
+stream to the core.
 """
 
 from evenstep.lifeline import end_with_agent
-from evenstep.torch.balance import balance
+from evenstep.torch.balance import balance, scale_loss, step, train_within_memory
 from evenstep.torch.sampler import BalancedBatchSampler
 
-__all__ = ["BalancedBatchSampler", "balance"]
+__all__ = ["BalancedBatchSampler", "balance", "scale_loss", "step", "train_within_memory"]
 
 end_with_agent()

@@ -6,6 +6,7 @@ draw n samples -> forward, backward -> weighted all-reduce -> optimizer
 exchange among the ranks (in the background) <-> rank 0 <-> the core
 """
 
+import contextlib
 import itertools
 import logging
 import os
@@ -13,7 +14,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -23,10 +24,15 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep import agent
-from evenstep.torch.exchange import Exchange, Parcel, Row, new_group
-from evenstep.torch.hints import DeviceHints, Hints
+from evenstep.report import Hints, Row
+from evenstep.torch.collectives import sharded, watch
+from evenstep.torch.compiles import Compiles
+from evenstep.torch.exchange import Exchange, Parcel, new_group
+from evenstep.torch.hints import DeviceHints
 from evenstep.torch.inputs import DrivingInputs
-from evenstep.torch.sampler import BalancedBatchSampler, Ticket
+from evenstep.torch.memory import Memory, is_out_of_memory, put_back, within
+from evenstep.torch.observer import Observer
+from evenstep.torch.sampler import BalancedBatchSampler, Ticket, newest
 from evenstep.torch.schedule import Learned
 from evenstep.torch.stopwatch import CudaClock, HostClock, Stopwatch
 from evenstep.torch.weight import Weight, rows, weighted
@@ -41,19 +47,26 @@ Model = TypeVar("Model", bound=nn.Module)
 Count = Callable[..., int | torch.Tensor]
 
 
-def balance(model: Model, sampler: BalancedBatchSampler, *, count: Count | None = None) -> Model:
+def balance(
+    model: Model, sampler: BalancedBatchSampler, *, count: Count | None = None, steps_by_hand: bool = False
+) -> Model:
     """Keep the ranks that train `model` in step, and return `model`.
 
-    Call it after the model is wrapped (DistributedDataParallel, torch.compile). From then on each gradient counts for
-    the samples that its rank processed, so it equals that of one process on the whole batch, for losses that are means
-    over samples. Compute times are measured, and under `torchrun --rdzv-backend=evenstep` the sampler's batch sizes
-    follow them. The model's own communication hook stays free.
+    Call it after the model is wrapped (DistributedDataParallel, fully_shard, torch.compile). From then on each gradient
+    counts for the samples that its rank processed, so it equals that of one process on the whole batch, for losses that
+    are means over samples. Compute times are measured, and under `torchrun --rdzv-backend=evenstep` the sampler's batch
+    sizes follow them. The model's own communication hook stays free.
 
-    Where the loss averages over something else than the rows of the batch (tokens, rows that the collate keeps),
-    `count` gets what the model's forward gets and returns how many terms the loss averages over, a number or a tensor.
+    Where the loss averages over something else than the rows of the batch (tokens, rows that the collate keeps, the
+    parts of a batch that is no tensor), `count` gets what the model's forward gets and returns how many terms the loss
+    averages over, a number or a tensor.
 
-    One backward per batch ends a step. Raises TypeError or ValueError, naming the argument, on anything else than a
-    module and a sampler that balances no model yet.
+    One backward per batch ends a step. With the sampler's `micro_batch_size` above 1 a batch may be trained in parts,
+    one forward and backward each: every part counts for its own rows, so nothing is to be divided, and the backward of
+    the last one ends the step. With `steps_by_hand` only `step(sampler)` does, after any number of backwards.
+
+    Raises TypeError or ValueError, naming the argument, on anything else than a module and a sampler that balances no
+    model yet.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: {type(model).__name__} is not a torch.nn.Module")
@@ -63,9 +76,61 @@ def balance(model: Model, sampler: BalancedBatchSampler, *, count: Count | None 
         raise TypeError(f"count: {type(count).__name__} is not callable; give a function of what forward gets")
     if sampler.balanced:
         raise ValueError("sampler: it balances a model already; give each model a sampler of its own")
-    _Loop(model, sampler, count)
+    if count is not None and sampler.micro_batch_size > 1:
+        raise ValueError("count: it cannot be combined with micro_batch_size, whose parts count for their rows")
+    _Loop(model, sampler, count, steps_by_hand)
     sampler.balanced = True
     return model
+
+
+def scale_loss(loss: torch.Tensor, sampler: BalancedBatchSampler | None = None) -> torch.Tensor:
+    """Give the loss of this rank's batch times W n / N, for loops that `balance` is not for: no model, or no hooks.
+
+    The gradients' mean over the W ranks then is that of the whole batch. `sampler` is by default the one that a batch
+    was drawn from last. Call `step(sampler)` when the batch is done. Raises ValueError where `balance` weighs already,
+    and RuntimeError where no batch was drawn.
+    """
+    sampler = sampler if sampler is not None else newest()
+    ticket = None if sampler is None else sampler.take()
+    if sampler is None or ticket is None:
+        raise RuntimeError("scale_loss: no batch was drawn that is still to be trained on; is step() called too often?")
+    if sampler.balanced:
+        raise ValueError("sampler: it balances a model, whose gradients are weighted already; leave out one of the two")
+    return loss * (sampler.world * ticket.weight / ticket.total)
+
+
+def step(sampler: BalancedBatchSampler) -> None:
+    """Say that the oldest drawn batch is done, trained on or skipped; all ranks do at the same point.
+
+    For loops where nothing marks the end of a step: those that weigh by `scale_loss`, and those of
+    `balance(..., steps_by_hand=True)`. Others may call it once a batch, which ends those that had no backward. Raises
+    RuntimeError where no batch was drawn.
+    """
+    if sampler.end_step is not None:
+        sampler.end_step()
+    elif sampler.take() is None:
+        raise RuntimeError("step: no batch was drawn that is not done yet")
+    else:
+        sampler.finish()
+
+
+def train_within_memory(
+    model: nn.Module, sampler: BalancedBatchSampler, train: Callable[..., Any], *batch: torch.Tensor
+) -> None:
+    """Call `train(*batch)`, which does forward, loss and backward, so that running out of memory costs no step.
+
+    Where the batch does not fit, `train` is called with parts of its rows instead, and the worker's batches are that
+    small from then on. The loss is not to be divided: each part counts for its rows. Once after each new largest batch
+    `train` gets two rows more, which count for nothing, so it should do nothing else than said. All ranks call this.
+
+    Raises RuntimeError where not even one row fits, or where the model waits for other ranks in forward, as with FSDP.
+    """
+    loop = sampler.loop() if sampler.loop is not None else None
+    if not isinstance(loop, _Loop) or loop.model is not model:
+        raise ValueError("model: it is not the one that `balance` was given with this sampler")
+    if loop.count is not None:
+        raise ValueError("count: it cannot be combined with train_within_memory, whose parts count for their rows")
+    loop.train_within_memory(train, batch)
 
 
 class _Hook:
@@ -86,10 +151,14 @@ class _Hook:
 class _Loop:
     """One model's step loop, driven by its hooks."""
 
-    def __init__(self, model: nn.Module, sampler: BalancedBatchSampler, count: Count | None) -> None:
+    def __init__(
+        self, model: nn.Module, sampler: BalancedBatchSampler, count: Count | None, steps_by_hand: bool
+    ) -> None:
         self.model = model
         self.sampler = sampler
         self.count = count
+        self.steps_by_hand = steps_by_hand
+        self.shards = sharded(model)
         self.replicas = [m for m in model.modules() if isinstance(m, DistributedDataParallel)]
         inner = self.replicas[0].module if self.replicas else model
         parameters = [p for p in inner.parameters() if p.requires_grad]
@@ -101,17 +170,31 @@ class _Loop:
         self._reduces = True  # the backward to come ends with the all-reduce
         self._peers: _Peers | None = None
         self._told: set[str] = set()
+        self._rows = 0  # of the batch that had a forward
+        self._ended_itself = False  # a backward ended the last step
+        self._compiles = Compiles()
+        self.memory = Memory()
+        self._holds = False  # the step goes on, whatever had a backward
+        self._counts = True  # what has a forward
+        self._parameters = parameters
         self._drawn = 0  # batches drawn when the last forward began
         self.device = parameters[0].device
         self.stopwatch = Stopwatch(CudaClock() if self.device.type == "cuda" else HostClock())
         self._started = False
-        if self.replicas:
+        if self.replicas or self.shards:
             self._meet()
 
-        model.register_forward_pre_hook(_Hook(self._before_forward), with_kwargs=True)
+        end_step = weakref.WeakMethod(self.step)
+        sampler.end_step = lambda: (end_step() or sampler.finish)()
+        sampler.loop = weakref.ref(self)
+        for module in self.shards:
+            watch(module, self.stopwatch, _Hook)
+        # Before FSDP's own, which waits.
+        model.register_forward_pre_hook(_Hook(self._before_forward), with_kwargs=True, prepend=True)
         model.register_forward_hook(_Hook(self._after_forward))
         inner.register_forward_pre_hook(_Hook(self._before_inner_forward))
-        register_multi_grad_hook(parameters, self._last_gradient)
+        if not self.shards:  # FSDP's parameters get their gradients behind its collectives
+            register_multi_grad_hook(parameters, self._last_gradient)
 
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._weight = None
@@ -124,28 +207,42 @@ class _Loop:
             return
         if not self._started:
             self._start()
-        self.stopwatch.forward()
+        self.stopwatch.pause()
         drawn = self.sampler.schedule.drawn
-        if self._ticket is not None and drawn != self._drawn:
+        if self._ticket is not None and drawn != self._drawn and not self.steps_by_hand:
             self._tell_once("a batch had a forward but no backward through its outputs, so the next is taken for it")
-        self._ticket, self._drawn, self._ending = ticket, drawn, False
+        if self._ticket is not ticket:
+            self._rows = 0
+        self._ticket, self._drawn, self._ending, self._ended_itself = ticket, drawn, False, False
         self._reduces = all(replica.require_backward_grad_sync for replica in self.replicas)
         weight = self._weigh(ticket, args, kwargs)
         self._weight = lambda: self._begin_backward(weight)
 
     def _weigh(self, ticket: Ticket, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Weight]:
+        if not self._counts:
+            return lambda: 0.0
+        found = rows(args, kwargs)
+        part = self._in_parts and ticket.weight > 0
+        # A part weighs among the parts of its rank too, so it does with a single rank.
+        terms = min(found or ticket.rows, ticket.rows) if part else ticket.weight
+        self._rows += found or ticket.rows
+        weight = self.sampler.world * terms / ticket.total
         if self._peers is None:
-            return lambda: 1.0
+            return lambda: weight if part else 1.0
         self._peers.tell_core()
         if self.count is not None:
             return self._peers.weigh(0 if ticket.weight == 0 else self.count(*args, **kwargs))
-        self._check_rows(rows(args, kwargs), ticket)
-        weight = self._peers.world * ticket.weight / ticket.total
+        if not part:
+            self._check_rows(found, ticket)
         return lambda: weight
+
+    @property
+    def _in_parts(self) -> bool:
+        return self.sampler.micro_batch_size > 1 or self._holds
 
     def _before_inner_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if self._ticket is not None:
-            self.stopwatch.inner_forward()
+            self.stopwatch.resume()
 
     def _after_forward(self, module: nn.Module, args: tuple[Any, ...], outputs: Any) -> Any:
         weight, self._weight = self._weight, None
@@ -174,19 +271,110 @@ class _Loop:
     def _end_backward(self) -> None:
         """End the step. Queued as the backward began, so it runs before DDP's wait for the all-reduce."""
         self._ending = False
-        ticket, self._ticket = self._ticket, None
+        ticket = self._ticket
         if ticket is None:
             return
+        if self.shards:
+            self.stopwatch.last_gradient()
+        if not (self.steps_by_hand or self._holds or (self._in_parts and self._rows < ticket.rows)):
+            self._finish(ticket)
+            self._ended_itself = True
+        _queue_callback(self.stopwatch.released)  # behind DDP's
+
+    def train_within_memory(self, train: Callable[..., Any], batch: Sequence[torch.Tensor]) -> None:
+        """Train one batch, in parts where it does not fit."""
+        if self.shards:
+            self._train_part(train, batch)
+            return
+        rows, done = len(batch[0]), 0
+        part = min(rows, self.memory.limit or rows)
+        self._holds, unsynced = True, False
+        try:
+            while done < rows:
+                piece = [tensor[done : done + part] for tensor in batch]
+                last = done + part >= rows
+                if last and len(piece[0]) <= self.memory.fits:
+                    self._train_part(train, piece)
+                    unsynced = False
+                elif not self._try_part(train, piece):
+                    part = self.memory.fail(len(piece[0]))
+                    continue
+                else:
+                    unsynced = True
+                done += part
+            if unsynced and self.replicas:  # an all-reduce of what is there
+                self._counts = False
+                self._train_part(train, [tensor[:2] for tensor in batch])
+        finally:
+            self._holds, self._counts = False, True
+        ticket = self._ticket
+        if ticket is not None and not self.steps_by_hand:
+            self._finish(ticket)
+            self._ended_itself = True
+
+    def _train_part(self, train: Callable[..., Any], batch: Sequence[torch.Tensor]) -> None:
+        try:
+            train(*batch)
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                raise RuntimeError(self._out_of_memory(len(batch[0]))) from error
+            raise
+
+    def _try_part(self, train: Callable[..., Any], batch: Sequence[torch.Tensor]) -> bool:
+        """Train a part without communication; False where it does not fit, as if it had not been tried."""
+        counted, number = self._rows, len(batch[0])
+        with contextlib.ExitStack() as stack:
+            for replica in self.replicas:
+                stack.enter_context(replica.no_sync())
+            try:
+                with put_back(self._parameters):
+                    train(*batch)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if number == 1:
+                    raise RuntimeError(self._out_of_memory(1)) from error
+            else:
+                self.memory.fits = max(self.memory.fits, number)
+                return True
+        for replica in self.replicas:  # the others have passed DDP's broadcast of buffers, once
+            replica.require_forward_param_sync = False
+        self._rows = counted
+        self.stopwatch.spoil()
+        _log.warning("evenstep: rank %d: %d rows do not fit into memory; trying fewer", self.sampler.rank, number)
+        return False
+
+    def _out_of_memory(self, number: int) -> str:
+        what = "one row does" if number == 1 else f"{number} rows do"
+        return (
+            f"evenstep: rank {self.sampler.rank}: {what} not fit into memory, and no smaller part can be tried; give a "
+            "smaller global batch or a smaller model"
+        )
+
+    def step(self) -> None:
+        """End the step, unless the backward has."""
+        if self._ended_itself:
+            self._ended_itself = False
+            return
+        ticket = self.sampler.take()
+        if ticket is None:
+            raise RuntimeError("step: no batch was drawn that is not done yet")
+        self._reduces = True
+        self._finish(ticket)
+
+    def _finish(self, ticket: Ticket) -> None:
+        self._ticket = None
+        if self._compiles.any():
+            self.stopwatch.spoil()
         self.stopwatch.finish(ticket.rows)
         if self._peers is not None and self._reduces:
             self._peers.exchange(ticket.step)
         self.sampler.finish()
-        _queue_callback(self.stopwatch.released)  # behind DDP's
 
     def _meet(self) -> None:
         """Meet the other ranks, best before the first draw; all of them get here, since each has wrapped the model."""
         _ = self.sampler.schedule  # with which its world is known
-        if self.sampler.world == dist.get_world_size() > 1:
+        if self.sampler.world > 1 and (self.sampler.group is not None or self.sampler.world == dist.get_world_size()):
             self._peers = _Peers(self)
 
     def _start(self) -> None:
@@ -196,7 +384,7 @@ class _Loop:
             if self.sampler.world > 1:
                 _log.warning("evenstep: no process group: gradients are not weighted, batch sizes stay equal")
             return
-        if self.sampler.world != dist.get_world_size():
+        if self.sampler.group is None and self.sampler.world != dist.get_world_size():
             raise RuntimeError(
                 f"evenstep: the first batch was drawn for {self.sampler.world} workers, the process group has "
                 f"{dist.get_world_size()}; call init_process_group before the first batch is drawn"
@@ -232,6 +420,7 @@ class _Introduction:
     obstacle: str | None  # why this rank's compute time cannot be measured
     core: str | None
     device: Device
+    rank: int  # among those that share the batch
     free: bool  # no batch was drawn, and the user gave no sizes, so a job may start with others
 
 
@@ -247,35 +436,42 @@ class _Peers:
         self._stopwatch = loop.stopwatch
         self._device = loop.device
         self._inputs = DrivingInputs()
-        self._group = new_group()
+        self._group = new_group(ranks=sampler.team)
         self._parcel = Parcel(self.world)
         self._parts: list[tuple[int, Sequence[int]]] = []  # of the allocation that rank 0 is sending
         self._given = self._sent = sampler.batch_sizes
+        self._memory = loop.memory
+        self._limits: tuple[int, ...] = ()
         self._unreported: list[tuple[int, Exchange]] = []
         self._core: Any = None
+        self._observer = Observer() if os.environ.get("EVENSTEP_POLICY") == "observe" else None
         self._hints: DeviceHints | None = None
         introductions = self._introduce(loop)
+        # With tensor parallelism several ranks are one worker.
+        self._workers = [[at for at, who in enumerate(introductions) if who.rank == r] for r in range(self.world)]
         workers_are_free = all(who.free for who in introductions)
         obstacle = _obstacle(introductions)
         self.balancing = obstacle is None
         if self.balancing and (address := os.environ.get("EVENSTEP_AGENT_ADDR") or agent.find()):
             self._hints = DeviceHints(address, loop.device)
             weakref.finalize(loop, self._hints.close)
-        if sampler.rank == 0:
+        if dist.get_rank(self._group) == 0:
             _warn_of(loop.model, obstacle)
             if self.balancing:
                 self._core = self._open(introductions, workload(loop.model), workers_are_free)
                 # With the model, or at the end of the process: its hooks are what holds the loop.
                 weakref.finalize(loop, self._core.close)
+                if self._observer is not None:
+                    weakref.finalize(loop, _tell, self._observer, self._core)
         if self.balancing and workers_are_free:
             self._start()
         # The group of the exchanges has one kind of operation, so the counts have their own.
-        self._count_group = new_group(loop.device.type) if loop.count is not None else None
+        self._count_group = new_group(loop.device.type, sampler.team) if loop.count is not None else None
 
     def _start(self) -> None:
         """Start with the sizes that rank 0 hears of from the core, if any."""
         start = [self._core.start(_START_SECONDS) if self._core is not None else None]
-        dist.broadcast_object_list(start, src=0, group=self._group)
+        dist.broadcast_object_list(start, src=self._sampler.team[0] if self._sampler.team else 0, group=self._group)
         if start[0] is not None:
             self._sent = start[0]
             self._schedule.start(start[0])
@@ -291,7 +487,7 @@ class _Peers:
             begun = time.perf_counter()
             work.wait()
             self._stopwatch.blocked(time.perf_counter() - begun)
-            return self.world * mine / total.clamp(min=_TINY)  # no rank has terms: the weight is 0, not 0 / 0
+            return self._group.size() * mine / total.clamp(min=_TINY)  # no rank has terms: the weight is 0, not 0 / 0
 
         return weight
 
@@ -304,14 +500,15 @@ class _Peers:
         used = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else 0
         hints = Hints() if self._hints is None else self._hints.read()
         waited = self._stopwatch.read_wait()
-        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read(), waited, used, hints)
+        limit = self._memory.limit
+        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read(), waited, used, hints, limit)
         exchange = Exchange(self._group, row, part, sizes)
         if self._core is not None:
             self._unreported.append((step, exchange))
 
         def wait() -> Learned:
             begun = time.perf_counter()
-            rows = exchange.rows()
+            rows = self._by_worker(exchange.rows())
             self._stopwatch.blocked(time.perf_counter() - begun)
             self._sampler.measured = tuple((row.samples, row.seconds) for row in rows)
             return Learned(max(row.depth for row in rows), self._parcel.receive(*exchange.part()))
@@ -322,8 +519,45 @@ class _Peers:
         """Report the exchanges that are complete; on rank 0."""
         while self._unreported and self._unreported[0][1].done():
             step, exchange = self._unreported.pop(0)
+            rows = self._by_worker(exchange.rows())
+            self._heed_limits([row.limit for row in rows])
+            if self._observer is not None:
+                self._observer.see(rows)
             # An answer can travel with the exchange of the step at hand at the earliest.
-            self._core.report(step, self._schedule.consumed + self._schedule.depth + 1, exchange.rows())
+            self._core.report(step, self._schedule.consumed + self._schedule.depth + 1, rows)
+
+    def _heed_limits(self, found: Sequence[int]) -> None:
+        """Send sizes that fit into the memory of all, and have the core stay within it."""
+        total, quantum = self._sampler.global_batch_size, self._sampler.micro_batch_size
+        limits = tuple(limit or total for limit in found)
+        if limits == (self._limits or (total,) * self.world):
+            return
+        self._limits = limits
+        sizes = within(self._sent, limits, quantum)
+        if sizes is None:
+            _log.warning(
+                "evenstep: memory holds only %d rows of the global batch of %d at once; the rest is trained in parts",
+                sum(limits),
+                total,
+            )
+            return
+        self._sent, self._parts = sizes, self._parcel.cut(sizes)
+        opening = self._opening
+        opening.job = f"{self._name}/{next(_jobs)}"
+        for worker, limit, size in zip(opening.workers, limits, sizes, strict=True):
+            worker.max_batch_size = limit // quantum * quantum
+            worker.min_batch_size = min(worker.min_batch_size, worker.max_batch_size, size)
+        self._core.reopen(opening)
+
+    def _by_worker(self, rows: Sequence[Row]) -> list[Row]:
+        """Give a row for each worker: that of its slowest rank, with the largest look-ahead of all."""
+        depth = max(row.depth for row in rows)
+        found = []
+        for ranks in self._workers:
+            mine = [rows[at] for at in ranks]
+            limit = min((row.limit for row in mine if row.limit), default=0)
+            found.append(replace(max(mine, key=lambda row: row.seconds), depth=depth, limit=limit))
+        return found
 
     def _next_part(self) -> tuple[int, Sequence[int]]:
         if self._core is not None and not self._parts:
@@ -336,8 +570,8 @@ class _Peers:
     def _introduce(self, loop: _Loop) -> list[_Introduction]:
         core = os.environ.get("EVENSTEP_ADDR") or None
         free = self._schedule.drawn == 0 and not os.environ.get("EVENSTEP_BATCH_SIZES")
-        mine = _Introduction(_unmeasurable(loop), core, describe(loop.device), free)
-        everyone: list[_Introduction] = [mine] * self.world
+        mine = _Introduction(_unmeasurable(loop), core, describe(loop.device), self._sampler.rank, free)
+        everyone: list[_Introduction] = [mine] * self._group.size()
         dist.all_gather_object(everyone, mine, group=self._group)
         return everyone
 
@@ -349,13 +583,15 @@ class _Peers:
             "seed": sampler.seed,
             "shuffle": sampler.shuffle,
             "drop_last": sampler.drop_last,
+            "micro_batch_size": sampler.micro_batch_size,
             "dataset size": sampler.dataset_size,
             "epoch": sampler.epoch,
             "position in the epoch": ticket.position if (ticket := sampler.take()) is not None else 0,
             "EVENSTEP_BATCH_SIZES": self._given,
             "count": "not given" if loop.count is None else "given",
+            "steps_by_hand": loop.steps_by_hand,
         }
-        everyone: list[dict[str, Any]] = [settings] * self.world
+        everyone: list[dict[str, Any]] = [settings] * self._group.size()
         dist.all_gather_object(everyone, settings, group=self._group)
         for rank, other in enumerate(everyone):
             for name, value in settings.items():
@@ -366,15 +602,20 @@ class _Peers:
                     )
 
     def _open(self, introductions: Sequence[_Introduction], key: str, choose_start: bool) -> Any:
-        from evenstep.torch.core import Core
+        from evenstep.core import Core
         from evenstep.v1 import balancer_pb2 as wire
 
         # Fewer than two rows break batch statistics and recompile a compiled model. The user's sizes may be so, though.
         least = 2 if min(self._sent) >= 2 else 1
+        team = "" if self._sampler.team is None else f"-{self._sampler.team[0]}"  # others have jobs of their own
+        workers = [introductions[ranks[0]] for ranks in self._workers]
+        policy = os.environ.get("EVENSTEP_POLICY", "")
         job = os.environ.get("EVENSTEP_JOB") or f"job-{uuid.uuid4().hex}"
-        opening = wire.Open(
-            job=f"{job}/{next(_jobs)}",
+        self._name = f"{job}{team}"
+        self._opening = opening = wire.Open(
+            job=f"{self._name}/{next(_jobs)}",
             global_batch=self._sampler.global_batch_size,
+            quantum=self._sampler.micro_batch_size,
             workers=[
                 wire.Worker(
                     node=who.device.node,
@@ -383,13 +624,18 @@ class _Peers:
                     device_memory_bytes=who.device.memory_bytes,
                     min_batch_size=least,
                 )
-                for who in introductions
+                for who in workers
             ],
-            policy=os.environ.get("EVENSTEP_POLICY", ""),
+            policy=policy if self._observer is None else "equal",
             workload=key,
-            choose_start=choose_start,
+            choose_start=choose_start and self._observer is None,
         )
         return Core(introductions[0].core or "", opening, lambda: self._sent)
+
+
+def _tell(observer: Observer, core: Any) -> None:
+    """Say what was observed, at the end; finalizers run before those that were made earlier."""
+    _log.warning(observer.line(core.reason.partition("; ")[2]))
 
 
 def _queue_callback(callback: Callable[[], None]) -> None:
@@ -417,11 +663,11 @@ def _obstacle(introductions: Sequence[_Introduction]) -> str | None:
 def _unmeasurable(loop: _Loop) -> str | None:
     """Say why the compute time of a rank cannot be told from its wait for the others, if so."""
     kinds = {base.__name__ for module in loop.model.modules() for base in type(module).__mro__}
-    if kinds & {"FSDPModule", "FullyShardedDataParallel"}:
-        return "the model is sharded by FSDP, whose forward and backward wait for the other ranks"
+    if "FullyShardedDataParallel" in kinds:
+        return "FullyShardedDataParallel waits for the other ranks in forward and backward; fully_shard can be measured"
     if "SyncBatchNorm" in kinds:
         return "SyncBatchNorm waits for the other ranks inside forward and backward"
-    if len(loop.replicas) != 1:
+    if len(loop.replicas) != 1 and not (loop.shards and not loop.replicas):
         return f"the model holds {len(loop.replicas)} DistributedDataParallel modules instead of one"
     # The wait for the other ranks' counts would be on the device, between the stopwatch's events.
     if loop.count is not None and loop.device.type == "cuda":

@@ -5,38 +5,20 @@ one place that issues it: gloo aborts a process where two ranks issue operations
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from evenstep.torch.hints import Hints
+from evenstep.report import Hints, Row
 
 # The row: the first fields are every rank's own, the rest is rank 0's part of the newest allocation.
-_DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _WAIT, _USED, _CLOCK, _CLOCK_MAX, _THROTTLE = range(10)
+_DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _WAIT, _USED, _LIMIT, _CLOCK, _CLOCK_MAX, _THROTTLE = range(11)
 # Words travel as numbers of six bytes each, which a float holds exactly.
 _WORDS_BYTES, _WORD_BYTES = 96, 6
 _PART = _THROTTLE + _WORDS_BYTES // _WORD_BYTES
 # An allocation travels in parts of this many sizes, so that a row stays small with a thousand ranks.
 PART_SIZES = 64
-
-
-_UNKNOWN = Hints()
-
-
-@dataclass(frozen=True)
-class Row:
-    """One rank's news; of what it does not know, zeros."""
-
-    depth: int  # its look-ahead in steps
-    samples: float  # of its newest measured steps, a mean
-    seconds: float  # compute time of so many
-    cpu: float = 0.0  # cores available to it
-    memory: int = 0  # bytes of host memory available to it
-    wait: float = 0.0  # seconds from its last gradient to the release of the barrier, a mean
-    used: int = 0  # bytes of device memory that it uses at most
-    hints: Hints = _UNKNOWN  # of its device
 
 
 class Exchange:
@@ -47,7 +29,7 @@ class Exchange:
         mine = torch.zeros(_PART + 1 + PART_SIZES, dtype=torch.float64)
         mine[_DEPTH], mine[_SAMPLES], mine[_SECONDS] = row.depth, row.samples, row.seconds
         mine[_CPU], mine[_MEMORY], mine[_WAIT], mine[_USED] = row.cpu, row.memory, row.wait, row.used
-        mine[_PART] = part
+        mine[_LIMIT], mine[_PART] = row.limit, part
         mine[_CLOCK], mine[_CLOCK_MAX] = row.hints.clock, row.hints.clock_max
         if row.hints.throttle:
             mine[_THROTTLE:_PART] = torch.tensor(_numbers(row.hints.throttle), dtype=torch.float64)
@@ -73,6 +55,7 @@ class Exchange:
                 f[_WAIT],
                 int(f[_USED]),
                 Hints(f[_CLOCK], f[_CLOCK_MAX], _words(f[_THROTTLE:])),
+                int(f[_LIMIT]),
             )
             for f in fields
         ]
@@ -125,12 +108,15 @@ def _words(numbers: Sequence[float]) -> tuple[str, ...]:
     return tuple(text.rstrip(b"\0\n").decode(errors="replace").split("\n"))
 
 
-def new_group(device: str = "cpu") -> dist.ProcessGroup:
-    """Make a process group over all ranks, for tensors on `device`; all ranks call it at the same point.
+def new_group(device: str = "cpu", ranks: Sequence[int] | None = None) -> dist.ProcessGroup:
+    """Make a process group over all ranks or those given, for tensors on `device`; all of them call it at one point.
 
     Its timeout is out of reach, since a group that once timed out is lost: a rank may evaluate or write for hours.
     """
     backend = dist.get_backend() if device == "cuda" else "gloo"
-    group = dist.new_group(backend=backend, timeout=timedelta(days=30))
+    if ranks is None:
+        group = dist.new_group(backend=backend, timeout=timedelta(days=30))
+    else:  # the others of the world may be elsewhere
+        group = dist.new_group(list(ranks), timedelta(days=30), backend, use_local_synchronization=True)
     assert isinstance(group, dist.ProcessGroup)
     return group

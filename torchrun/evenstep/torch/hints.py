@@ -7,10 +7,11 @@ import contextlib
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+
+from evenstep.report import Hints
 
 if TYPE_CHECKING:
     from evenstep.v1.devices_pb2 import Device
@@ -21,15 +22,6 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 _METHOD = "/evenstep.plugin.devices.v1.Devices/Probe"
 _PAUSE = 1.0  # seconds between two questions; the agent looks as often
 _PATIENCE = 2.0  # seconds for an answer
-
-
-@dataclass(frozen=True)
-class Hints:
-    """What is known of a device; zeros and nothing where it is not."""
-
-    clock: float = 0.0  # of its processors, in MHz
-    clock_max: float = 0.0  # the greatest
-    throttle: tuple[str, ...] = ()  # why it runs slower than it could, in words
 
 
 class DeviceHints:

@@ -1,15 +1,15 @@
 """How long a rank computed in a step, free of the time it waited for others.
 
-Compute time has two spans. The first goes from the release of the last barrier (its all-reduce complete) to the
-forward: optimizer, input, copies. The second goes from the forward of the module inside DistributedDataParallel to
-its last local gradient. Between the two lies DDP's own blocking work (buffer broadcast, bucket rebuild), after them
-the wait for the others. The host's clock is right where the host computes; on CUDA events on the current stream are,
-which are read once they are complete and never waited for.
+Compute time goes from the release of the last barrier (its all-reduce complete) to the last local gradient: optimizer,
+input, copies, forward, backward. Taken out is what may wait for others in between: DistributedDataParallel's work
+before the module inside it begins (buffer broadcast, bucket rebuild), FSDP's collectives around each of its modules.
+The host's clock is right where the host computes; on CUDA events on the current stream are, which are read once they
+are complete and never waited for.
 """
 
 import time
 from collections import deque
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 import torch
 
@@ -51,65 +51,84 @@ class CudaClock:
         return first.elapsed_time(last) / 1000.0 if last.query() else None  # type: ignore[no-untyped-call]
 
 
+Span: TypeAlias = tuple[object, object]
+
+
 class Stopwatch:
-    """Adds up the spans of a step; the marks come in the order of the methods below."""
+    """Measures a step from the release of the barrier before it to its last local gradient, less the waits between."""
 
     # A device that falls further behind than this many steps loses measurements, not memory.
     _PENDING = 256
 
     def __init__(self, clock: Clock) -> None:
-        """Start before the first step, whose time before the forward is not known."""
+        """Start before the first step, whose beginning is not known."""
         self._clock = clock
-        self._released: object | None = None
-        self._before: tuple[object, object] | None = None
-        self._started: object | None = None
+        self._released: object | None = None  # when the step at hand began
+        self._paused: object | None = None
+        self._waits: list[Span] = []
         self._ended: object | None = None
         self._blocked = 0.0
-        self._reducing: object | None = None  # since the last gradient of the step that is being finished
-        self._waits: deque[tuple[object, object]] = deque(maxlen=self._PENDING)
-        self._pending: deque[tuple[float, float, list[tuple[object, object]]]] = deque(maxlen=self._PENDING)
+        self._spoilt = False
+        self._reducing: object | None = None  # since the last gradient of the step that was finished
+        self._reductions: deque[Span] = deque(maxlen=self._PENDING)
+        self._pending: deque[tuple[float, float, Span, list[Span]]] = deque(maxlen=self._PENDING)
 
     def blocked(self, seconds: float) -> None:
-        """Take out host seconds that were spent waiting for other ranks since the last barrier.
+        """Take out host seconds that were spent waiting for other ranks in this step.
 
         On CUDA too: while the host waits before the forward, the device is idle between two events.
         """
         self._blocked += seconds
 
-    def forward(self) -> None:
-        """Mark the end of the first span: the model is called. Of several calls in a step the first counts."""
-        if self._released is not None and self._before is None:
-            self._before = (self._released, self._clock.mark())
+    def pause(self) -> None:
+        """Mark that what comes now may wait for other ranks."""
+        if self._released is not None and self._paused is None:
+            self._paused = self._clock.mark()
 
-    def inner_forward(self) -> None:
-        """Mark the start of the second span: the module inside begins. Of several calls in a step the first counts."""
-        if self._started is None:
-            self._started = self._clock.mark()
+    def resume(self) -> None:
+        """Mark that it is over."""
+        if self._paused is not None:
+            self._waits.append((self._paused, self._clock.mark()))
+            self._paused = None
 
     def last_gradient(self) -> None:
-        """Mark the end of the second span: gradients are there. Of several calls in a step the last counts."""
+        """Mark the end of the step's compute: gradients are there. Of several calls in a step the last counts."""
         self._ended = self._clock.mark()
 
+    def spoil(self) -> None:
+        """Leave the step at hand out: it did what others do not, such as to compile."""
+        self._spoilt = True
+
     def finish(self, samples: float) -> None:
-        """Note the spans of a step over `samples` samples."""
-        if self._before is not None and self._started is not None and self._ended is not None:
-            self._pending.append((samples, self._blocked, [self._before, (self._started, self._ended)]))
-        self._reducing = self._ended
-        self._before = self._started = self._ended = self._released = None
+        """Note the step at hand, over `samples` samples."""
+        self._paused = None
+        reduction = self._waits.pop() if self._waits and self._waits[-1][0] is self._ended else None
+        if self._released is not None and self._ended is not None and not self._spoilt:
+            self._pending.append((samples, self._blocked, (self._released, self._ended), self._waits))
+        self._released = self._reducing = None
+        if reduction is not None:  # the backward is long over
+            self._released = reduction[1]
+            self._reductions.append(reduction)
+        else:
+            self._reducing = self._ended
+        self._waits, self._ended, self._blocked, self._spoilt = [], None, 0.0, False
 
     def released(self) -> None:
         """Mark the release of the barrier: the backward is over, gradients reduced."""
-        self._released = self._clock.mark()
+        mark = self._clock.mark()
         if self._reducing is not None:
-            self._waits.append((self._reducing, self._released))
-        self._reducing = None
-        self._blocked = 0.0
+            self._reductions.append((self._reducing, mark))
+            self._reducing = None
+        if self._ended is not None:  # of a step that goes on
+            self._waits.append((self._ended, mark))
+        else:
+            self._released = mark
 
     def read_wait(self) -> float:
         """Give the seconds from last gradient to release, the mean over the steps since the last reading; or 0."""
         total, count = 0.0, 0
-        while self._waits and (seconds := self._clock.seconds(*self._waits[0])) is not None:
-            self._waits.popleft()
+        while self._reductions and (seconds := self._clock.seconds(*self._reductions[0])) is not None:
+            self._reductions.popleft()
             total, count = total + seconds, count + 1
         return total / count if count else 0.0
 
@@ -118,11 +137,12 @@ class Stopwatch:
         samples = seconds = 0.0
         count = 0
         while self._pending:
-            n, blocked, spans = self._pending[0]
-            times = [self._clock.seconds(*span) for span in spans]
-            if None in times:
+            n, blocked, span, waits = self._pending[0]
+            whole = self._clock.seconds(*span)  # the waits lie in it
+            if whole is None:
                 break
             self._pending.popleft()
             samples, count = samples + n, count + 1
-            seconds += max(0.0, sum(t for t in times if t is not None) - blocked)
+            waited = sum(self._clock.seconds(*wait) or 0.0 for wait in waits)
+            seconds += max(0.0, whole - waited - blocked)
         return (samples / count, seconds / count) if count else (0.0, 0.0)

@@ -1,8 +1,8 @@
 """Trains while one rank sleeps in some steps, so that the other waits for it.
 
-Usage: waiting.py STEPS DELAY_SECONDS. `late` says which rank is late: rank 1 sleeps inside its backward, and rank 0
-before its forward, so that rank 1 waits in DistributedDataParallel's broadcast of rank 0's buffers. Each rank runs on a
-core of its own.
+Usage: waiting.py STEPS DELAY_SECONDS [fsdp]. `late` says which rank is late: rank 1 sleeps inside its backward, and
+rank 0 before its forward, so that rank 1 waits in DistributedDataParallel's broadcast of rank 0's buffers. With `fsdp`
+each block is sharded, so that ranks wait for each other at each block. Each rank runs on a core of its own.
 """
 
 import os
@@ -13,6 +13,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -51,7 +52,13 @@ def main() -> None:
     sleeper = Sleeper()
     blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(8)]
     net = nn.Sequential(*blocks[:4], sleeper, *blocks[4:])
-    model = evenstep.balance(DistributedDataParallel(net, bucket_cap_mb=2), sampler)
+    if sys.argv[3:] == ["fsdp"]:
+        for block in blocks:
+            fully_shard(block)
+        wrapped: nn.Module = fully_shard(net)  # type: ignore[assignment]
+    else:
+        wrapped = DistributedDataParallel(net, bucket_cap_mb=2)
+    model = evenstep.balance(wrapped, sampler)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step, (x,) in enumerate(DataLoader(data, batch_sampler=sampler)):
         sleeper.seconds = delay if dist.get_rank() == late(step) == 1 else 0.0

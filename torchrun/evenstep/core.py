@@ -16,7 +16,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 
-from evenstep.torch.exchange import Row
+from evenstep.report import Row
 from evenstep.v1 import balancer_pb2 as wire
 
 _log = logging.getLogger("evenstep")
@@ -42,9 +42,11 @@ class Core:
         self._reports: queue.Queue[wire.BalanceRequest | None] = queue.Queue(_UNANSWERED)
         self._closed = threading.Event()
         self._call: grpc.Call | None = None
+        self._reopening = False
         self._opened = threading.Event()  # the core has said what the job starts from
         self._troubled = False  # the loss of the core has been told
         self._doubted = False  # a malformed allocation has been told
+        self.reason = ""  # of the allocation in force
         self._version = 1  # of the allocation told last
         self._thread = threading.Thread(target=self._run, name="evenstep-core", daemon=True)
         self._thread.start()
@@ -72,6 +74,12 @@ class Core:
         )
         with contextlib.suppress(queue.Full):
             self._reports.put_nowait(wire.BalanceRequest(report=report))
+
+    def reopen(self, opening: wire.Open) -> None:
+        """Open the stream anew, as another job."""
+        self._opening, self._reopening = opening, True
+        if self._call is not None:
+            self._call.cancel()
 
     def start(self, seconds: float) -> tuple[int, ...] | None:
         """Wait for the sizes that the core starts the job with, so long; None where it leaves them as they are."""
@@ -103,6 +111,9 @@ class Core:
                 code, details = error.code(), error.details()
                 if self._closed.is_set():
                     return
+                if self._reopening:
+                    self._reopening = False
+                    continue
                 if code in _FINAL:
                     _log.warning("evenstep: the core refused the job: %s; batch sizes stay as they are", details)
                     return
@@ -162,6 +173,7 @@ class Core:
         self._take(response.allocation)
 
     def _take(self, allocation: wire.Allocation) -> None:
+        self.reason = allocation.reason
         fault = self._fault(allocation)
         if fault is None:
             with self._lock:
@@ -182,4 +194,6 @@ class Core:
         for rank, (size, worker) in enumerate(zip(sizes, workers, strict=True)):
             if size < worker.min_batch_size:
                 return f"batch_sizes[{rank}]: {size} is below the minimum {worker.min_batch_size}"
+            if 0 < worker.max_batch_size < size:
+                return f"batch_sizes[{rank}]: {size} is above the maximum {worker.max_batch_size}"
         return None
