@@ -13,10 +13,13 @@ import (
 // A job that runs now keeps its devices without a restart only if it starts at 0 on the same counts: if it waits,
 // others have them meanwhile, so it restarts wherever it runs then. A fixed job starts at 0 on its current counts.
 //
-// A schedule is an order, and an allotment for each job: in that order each starts as early as its allotment fits beside
-// those before it. Some order and allotments give an optimum, namely those of an optimal schedule by start times: no job
-// then starts later than there. Fixed jobs are first in every order, then overdue ones, the longest waiting first; nobody
-// behind delays them.
+// A schedule is an order, and an allotment for each job: in that order each starts as early as its allotment fits
+// beside those before it (queue_plan.go). Some order and allotments give an optimum, namely those of an optimal
+// schedule by start times: no job then starts later than there. Fixed jobs are first in every order, then overdue
+// ones, the longest waiting first; nobody behind delays them.
+//
+// Prices of devices over time give a lower bound (queue_bound.go) and first plans (queue_greedy.go). For few jobs
+// branch and bound then proves the optimum (queue_exact.go); for more, annealing improves the plan (queue_anneal.go).
 
 // slot is when a job starts and on how many devices of each kind.
 type slot struct {

@@ -30,6 +30,17 @@ func (a *allotment) seconds(start float64) float64 {
 	return a.now
 }
 
+// spread is the first kind of which it has devices, and how many it has of all kinds.
+func (a *allotment) spread() (first, devices int) {
+	for k := len(a.counts) - 1; k >= 0; k-- {
+		if a.counts[k] > 0 {
+			first = k
+			devices += a.counts[k]
+		}
+	}
+	return first, devices
+}
+
 // Allotments are enumerated where that makes a menu of no more than so many for each job and for all.
 const (
 	mostAllotments    = 4096
@@ -128,7 +139,8 @@ func (q *queueSearch) ladder(j *job) []allotment {
 	for i, k := range usable { // one order a type, where the type comes up first
 		typ := q.in.kinds[k].typ
 		if !slices.ContainsFunc(usable[:i], func(l int) bool { return q.in.kinds[l].typ == typ }) {
-			orders = append(orders, slices.DeleteFunc(slices.Clone(usable), func(l int) bool { return q.in.kinds[l].typ != typ }))
+			other := func(l int) bool { return q.in.kinds[l].typ != typ }
+			orders = append(orders, slices.DeleteFunc(slices.Clone(usable), other))
 		}
 	}
 	if !j.single && len(orders) > 1 {
@@ -151,8 +163,8 @@ func (q *queueSearch) sorted(kinds []int, key func(int) float64) []int {
 	return kinds
 }
 
-// climb appends allotments that fill the kinds in their order: all there is, halves, thirds and smaller parts, which leave
-// no remainder that nobody wants, and the most and the fewest workers.
+// climb appends allotments that fill the kinds in their order: all there is, halves, thirds and smaller parts, which
+// leave no remainder that nobody wants, and the most and the fewest workers.
 func (q *queueSearch) climb(menu []allotment, j *job, kinds []int) []allotment {
 	all := 0
 	for _, k := range kinds {

@@ -81,8 +81,8 @@ func (q *queueSearch) change(p *queuePlan, head int, movable []int) bool {
 	return true
 }
 
-// reallot gives a job another allotment: what it picks at some price when its turn comes, any of its menu, or one device
-// more, less or of another kind.
+// reallot gives a job another allotment: what it picks at some price when its turn comes, any of its menu, or one
+// device more, less or of another kind.
 func (q *queueSearch) reallot(p *queuePlan, i int) bool {
 	switch menu := q.menus[i]; q.random.IntN(8) {
 	case 0, 1:

@@ -18,17 +18,17 @@ import (
 // Where a job has too many allotments to try, less area and less run than any of them will do: at a given middle of the
 // run, the bracket falls with both, since the mean of a convex π about a point is larger the farther it reaches.
 //
-// For given areas the best π is the dual solution of one machine that works off Λ a second in Smith's order (weight over
-// area falling): π(t) = Σ of the weights not yet done / Λ, linear while one job is worked off. As π is convex, the mean in
-// the bracket is at least π at the middle of the run, and the right-hand side at least Σ w_j·C_j of that machine less half
-// of each job's time on it plus half of its run: the squashed area bound with the correction of Eastman, Even and Isaacs
-// (Management Science 11(2), 1964). The minimum over n_j stays inside, so a job may trade area for time at the prices. We
-// improve λ by what is in demand, π by the areas that the jobs then choose.
+// For given areas the best π is the dual solution of one machine that works off Λ a second in Smith's order (weight
+// over area falling): π(t) = Σ of the weights not yet done / Λ, linear while one job is worked off. As π is convex,
+// the mean in the bracket is at least π at the middle of the run, and the right-hand side at least Σ w_j·C_j of that
+// machine less half of each job's time on it plus half of its run: the squashed area bound with the correction of
+// Eastman, Even and Isaacs (Management Science 11(2), 1964). The minimum over n_j stays inside, so a job may trade
+// area for time at the prices. We improve λ by what is in demand, π by the areas that the jobs then choose.
 //
 // The same prices say who should run where: the first plan is made with them.
 
-// Rounding in the bound's sums, as a share of their terms: far above what it can be for thousands of jobs, far below what
-// matters.
+// Rounding in the bound's sums, as a share of their terms: far above what it can be for thousands of jobs, far below
+// what matters.
 const boundRounding = 1e-11
 
 const (
@@ -176,7 +176,7 @@ func (d *dual) build() {
 
 // machine is what fixed jobs leave of all devices at λ: rates[i] until ends[i].
 func (d *dual) machine() (ends, rates []float64) {
-	all := d.supply(&d.prices)
+	all := d.prices.supply(d.in.kinds)
 	var fixed []int
 	for i := range d.in.jobs {
 		if d.in.jobs[i].stays() {
@@ -184,7 +184,7 @@ func (d *dual) machine() (ends, rates []float64) {
 			all -= d.prices.worth(d.menus[i][0].counts)
 		}
 	}
-	least := d.supply(&d.prices) * 1e-9
+	least := d.prices.supply(d.in.kinds) * 1e-9
 	slices.SortStableFunc(fixed, func(a, b int) int { return cmp.Compare(d.menus[a][0].now, d.menus[b][0].now) })
 	for _, i := range fixed {
 		a := &d.menus[i][0]
@@ -194,23 +194,15 @@ func (d *dual) machine() (ends, rates []float64) {
 	return append(ends, math.Inf(1)), append(rates, max(least, all))
 }
 
-// supply is Λ.
-func (d *dual) supply(p *prices) float64 {
-	sum := 0.0
-	for k, kd := range d.in.kinds {
-		sum += float64(float64(kd.cap) * p.lambda[k])
-	}
-	return sum
-}
-
-// value is the bound at prices, rounding taken off, or -Inf where it is not finite. It leaves in chosen and usage what the jobs choose.
+// value is the bound at prices, rounding taken off, or -Inf where it is not finite. It leaves in chosen and usage what
+// the jobs choose.
 func (d *dual) value(p *prices) float64 {
 	clear(d.usage)
 	sum := 0.0
 	for i := range d.in.jobs {
 		sum += d.choose(p, i)
 	}
-	paid := float64(d.supply(p) * p.total[len(p.total)-1])
+	paid := float64(p.supply(d.in.kinds) * p.total[len(p.total)-1])
 	bound := sum - paid - float64(boundRounding*(sum+paid))
 	if math.IsNaN(bound) || math.IsInf(bound, 0) {
 		return math.Inf(-1)
@@ -268,7 +260,7 @@ func (d *dual) use(counts []int, seconds float64) {
 // move changes λ by demand over capacity and the areas towards those chosen, in steps that shorten.
 func (d *dual) move(round int) {
 	p := &d.prices
-	step, supply := 1/(1+float64(round)/8), d.supply(p)
+	step, supply := 1/(1+float64(round)/8), p.supply(d.in.kinds)
 	seconds := p.total[len(p.total)-1]
 	for k, kd := range d.in.kinds {
 		if kd.cap == 0 || !(seconds > 0) || !(p.lambda[k] > 0) {
@@ -277,7 +269,7 @@ func (d *dual) move(round int) {
 		demand := d.usage[k] / (float64(kd.cap) * seconds)
 		p.lambda[k] *= 1 + float64(step*(min(max(demand, 0.5), 2)-1)/2)
 	}
-	scale := supply / d.supply(p) // only λ·π matters: the areas lag behind, so keep λ's scale
+	scale := supply / p.supply(d.in.kinds) // only λ·π matters: the areas lag behind, so keep λ's scale
 	for k := range p.lambda {
 		p.lambda[k] *= scale
 	}

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Branch and bound over schedules by start time: each next job starts no earlier than the last one did, as early as its
-// allotment fits; overdue jobs alone come before in their own order. Every node has two bounds of what it can lead to.
-// One ends each open job as soon as it could alone, beside those placed. The other is that of queue_bound.go at its best
-// prices, with the jobs placed at their true cost and the open ones no earlier than they fit.
+// Branch and bound over schedules by start time: each next job starts no earlier than the last one did, as early as
+// its allotment fits; overdue jobs alone come before in their own order. Every node has two bounds of what it can lead
+// to. One ends each open job as soon as it could alone, beside those placed. The other is that of queue_bound.go at
+// its best prices, with the jobs placed at their true cost and the open ones no earlier than they fit.
 
 // Branch and bound is tried for few jobs of which all allotments are known, within a share of the work.
 const (
@@ -101,11 +101,7 @@ func newBranches(q *queueSearch, best *queuePlan) *branches {
 			b.held[i] = append(b.held[i], held{start, cost})
 		}
 	}
-	supply := 0.0
-	for k, kd := range q.in.kinds {
-		supply += float64(float64(kd.cap) * q.prices.lambda[k])
-	}
-	b.paid = float64(supply * q.prices.total[len(q.prices.total)-1])
+	b.paid = float64(q.prices.supply(q.in.kinds) * q.prices.total[len(q.prices.total)-1])
 	b.profiles[0].reset(q.in.kinds)
 	return b
 }

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// firstPlan is the best of several made at the prices, each with another share of what devices cost, at the price when
-// the job's turn comes on one machine or when devices are free.
+// firstPlan is the best of several made at the prices, each with another share of what devices cost.
 func (q *queueSearch) firstPlan() *queuePlan {
 	for i := range q.menus {
 		if !q.complete[i] {
@@ -82,26 +81,45 @@ func (q *queueSearch) turn(i int) turn {
 	}
 	slices.SortStableFunc(list, func(a, b priced) int { return cmp.Compare(a.cost, b.cost) })
 	t := turn{area: list[0].area, price: list[0].price}
-	var others []allotment
+	// First the best, the best that is at most a quarter as large, and so on, which fit where that does not; then the best
+	// on each kind: few tries should not miss them.
+	const size, onKind, other = 0, 1, 2
+	class := make([]int, len(list))
 	seen := make([]bool, len(q.in.kinds))
-	for _, l := range list[:min(len(list), longestList)] {
-		k := slices.IndexFunc(l.a.counts, func(c int) bool { return c > 0 })
-		if !seen[k] { // the first on its kind goes first: few tries should not miss it
-			t.menu = append(t.menu, *l.a)
-		} else {
-			others = append(others, *l.a)
+	for n, l := range list {
+		k, _ := l.a.spread()
+		if class[n] = onKind; seen[k] {
+			class[n] = other
 		}
 		seen[k] = true
 	}
-	t.menu = append(t.menu, others...)
+	for n, most := 0, 0; n >= 0; {
+		class[n] = size
+		_, most = list[n].a.spread()
+		n = slices.IndexFunc(list, func(l priced) bool { _, devices := l.a.spread(); return devices <= most/4 })
+	}
+	for c := size; c <= other; c++ {
+		for n, l := range list {
+			if class[n] == c && len(t.menu) < longestList {
+				t.menu = append(t.menu, *l.a)
+			}
+		}
+	}
 	return t
 }
 
-// greedy starts the jobs in an order, each on what ends it soonest when its devices cost a share of the prices.
+// greedy starts the jobs in an order, each on what ends it soonest when its devices cost a share of what they are
+// worth to the jobs behind: on one machine, a second that the job takes costs each of them 1/Λ. That is π where the
+// job is worked off, but is not over when one machine would be done. Without turns it is π when devices are free, if
+// that is more than half of it.
 func (q *queueSearch) greedy(order []int, share float64, turns bool) *queuePlan {
 	n := len(q.in.jobs)
 	p := &queuePlan{order: slices.Clone(order), allot: make([]allotment, n), start: make([]float64, n), loose: -1}
 	q.profile.reset(q.in.kinds)
+	behind, supply := 0.0, q.prices.supply(q.in.kinds)
+	for _, w := range q.weight {
+		behind += w
+	}
 	spare := q.work.left / 2 // a greedy plan may take half the work, each job its part of that
 	for n, i := range p.order {
 		if q.work.cut {
@@ -109,9 +127,10 @@ func (q *queueSearch) greedy(order []int, share float64, turns bool) *queuePlan 
 			break
 		}
 		until := q.work.left - max(0, q.work.left-spare)/(len(p.order)-n)
-		price := q.turns[i].price
+		behind -= q.weight[i]
+		price := max(0, behind) / supply
 		if !turns {
-			price = q.priceNow()
+			price = max(price/2, q.priceNow())
 		}
 		p.allot[i] = q.pick(i, longestList, until, share*price)
 		q.place(p, i)
@@ -148,8 +167,8 @@ func (q *queueSearch) priceNow() float64 {
 	return q.prices.at(sum / all)
 }
 
-// pick is the allotment on which the job costs least beside those placed, at a price of devices: of so many on its short
-// list and of what is free soonest. Once less than `until` is left of the work, it looks at the first few only.
+// pick is the allotment on which the job costs least beside those placed, at a price of devices: of so many on its
+// short list and of what is free soonest. Once less than `until` is left of the work, it looks at the first few only.
 func (q *queueSearch) pick(i, list, until int, price float64) allotment {
 	var best allotment
 	least := math.Inf(1)

@@ -33,9 +33,9 @@ func (q *queueSearch) offer(i int) []option {
 // mostBoxes bounds the options of one job that has too many allotments to enumerate.
 const mostBoxes = 150
 
-// boxes covers all allotments by the seconds x = work/rate that they compute. In the box from x to y the joint rate is at
-// least work/y, and no run is shorter than x + C·(1 - 1/n) can be there, where n is at least min, and at least the rate
-// over that of the fastest kind.
+// boxes covers all allotments by the seconds x = work/rate that they compute. In the box from x to y the joint rate is
+// at least work/y, and no run is shorter than x + C·(1 - 1/n) can be there, where n is at least min, and at least the
+// rate over that of the fastest kind.
 func boxes(in *instance, j *job) []option {
 	slowest, fastest := math.Inf(1), 0.0
 	for k, rate := range j.rate {

@@ -40,6 +40,15 @@ func (p *prices) best(density float64) float64 {
 	return p.time[sort.Search(len(p.density), func(i int) bool { return p.density[i] <= density })]
 }
 
+// supply is Λ.
+func (p *prices) supply(kinds []kind) float64 {
+	sum := 0.0
+	for k := range kinds {
+		sum += float64(float64(kinds[k].cap) * p.lambda[k])
+	}
+	return sum
+}
+
 // worth is what counts cost a second at π = 1.
 func (p *prices) worth(counts []int) float64 {
 	sum := 0.0
@@ -49,8 +58,8 @@ func (p *prices) worth(counts []int) float64 {
 	return sum
 }
 
-// hold is the start s >= 0 at which w·(s + run) + area/run·∫π from s to s + run is least, and that least cost. It is convex
-// in s, its slope zero where π falls by w·run/area over the run.
+// hold is the start s >= 0 at which w·(s + run) + area/run·∫π from s to s + run is least, and that least cost. It is
+// convex in s, its slope zero where π falls by w·run/area over the run.
 func (p *prices) hold(w, area, run float64) (start, cost float64) {
 	fall := w * run / area
 	falls := func(s float64) float64 { return p.at(s) - p.at(s+run) - fall }

@@ -49,7 +49,8 @@ func (p *profile) copy(of *profile) {
 	}
 }
 
-// earliest is the first start from `after` on at which an allotment fits to its end, and how many pieces were looked at.
+// earliest is the first start from `after` on at which an allotment fits to its end, and how many pieces were looked
+// at.
 func (p *profile) earliest(a *allotment, after float64) (start float64, looked int) {
 	n, i := p.find(after)
 	end, started := 0.0, false

@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// queueOptimum is the oracle: the least weighted mean over every order and every allotment, each job as early as it fits
-// after those before it in the order. With ageing, fixed jobs and then overdue ones come first.
+// queueOptimum is the oracle: the least weighted mean over every order and every allotment, each job as early as it
+// fits after those before it in the order. With ageing, fixed jobs and then overdue ones come first.
 func queueOptimum(in *instance, ageing bool) float64 {
 	o := &queueOracle{in: in, best: math.Inf(1), slots: make([]slot, len(in.jobs)), ends: make([]float64, len(in.jobs))}
 	for i := range in.jobs {
@@ -245,8 +245,9 @@ func drawQueue(t *rapid.T, mostJobs, mostDevices int) *Problem {
 	p := &Problem{Bandwidth: rapid.SampledFrom([]float64{1e6, 1e8, 1e12}).Draw(t, "bandwidth"), Seed: 1}
 	for k := range rapid.IntRange(1, 3).Draw(t, "pools") {
 		p.Pools = append(p.Pools, Pool{
-			Node: rapid.SampledFrom([]string{"n", "m"}).Draw(t, "node") + strconv.Itoa(k),
-			Type: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "type"), Count: rapid.IntRange(0, mostDevices).Draw(t, "count"),
+			Node:  rapid.SampledFrom([]string{"n", "m"}).Draw(t, "node") + strconv.Itoa(k),
+			Type:  rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "type"),
+			Count: rapid.IntRange(0, mostDevices).Draw(t, "count"),
 		})
 	}
 	free := make([]int, len(p.Pools))
@@ -257,8 +258,10 @@ func drawQueue(t *rapid.T, mostJobs, mostDevices int) *Problem {
 	for i := range rapid.IntRange(1, mostJobs).Draw(t, "jobs") {
 		j := Job{
 			ID: strconv.Itoa(i), GlobalBatch: 10, RemainingSamples: float64(100 * number.Draw(t, "samples")),
-			Weight: rapid.SampledFrom([]float64{1, 1, 2, 0.1}).Draw(t, "weight"), MinWorkers: rapid.IntRange(1, 3).Draw(t, "min"),
-			AllreduceBytes: rapid.SampledFrom([]float64{0, 1e6, 1e7}).Draw(t, "bytes"), SingleType: rapid.Bool().Draw(t, "single"),
+			Weight:         rapid.SampledFrom([]float64{1, 1, 2, 0.1}).Draw(t, "weight"),
+			MinWorkers:     rapid.IntRange(1, 3).Draw(t, "min"),
+			AllreduceBytes: rapid.SampledFrom([]float64{0, 1e6, 1e7}).Draw(t, "bytes"),
+			SingleType:     rapid.Bool().Draw(t, "single"),
 			RestartSeconds: rapid.SampledFrom([]float64{0, 5, 200}).Draw(t, "restart"), SamplesPerSecond: map[string]float64{},
 		}
 		j.MaxWorkers = j.MinWorkers + rapid.IntRange(0, 4).Draw(t, "more")
@@ -358,11 +361,15 @@ func TestQueueOfExtremes(t *testing.T) {
 		return p
 	}
 	for name, p := range map[string]*Problem{
-		"one job on one device":    alike(1, 1, func(int, *Job) {}),
-		"a thousand alike":         alike(1000, 7, func(int, *Job) {}),
-		"10^12 samples beside 1":   alike(5, 2, func(i int, j *Job) { j.RemainingSamples = []float64{1, 1e12}[i%2] }),
-		"10^18 samples, no rate":   alike(3, 2, func(i int, j *Job) { j.RemainingSamples, j.SamplesPerSecond["a"] = 1e18, 1e-100 }),
-		"next to no work":          alike(6, 2, func(i int, j *Job) { j.RemainingSamples, j.SamplesPerSecond["a"] = 1e-300, 1e18 }),
+		"one job on one device":  alike(1, 1, func(int, *Job) {}),
+		"a thousand alike":       alike(1000, 7, func(int, *Job) {}),
+		"10^12 samples beside 1": alike(5, 2, func(i int, j *Job) { j.RemainingSamples = []float64{1, 1e12}[i%2] }),
+		"10^18 samples, no rate": alike(3, 2, func(i int, j *Job) {
+			j.RemainingSamples, j.SamplesPerSecond["a"] = 1e18, 1e-100
+		}),
+		"next to no work": alike(6, 2, func(i int, j *Job) {
+			j.RemainingSamples, j.SamplesPerSecond["a"] = 1e-300, 1e18
+		}),
 		"heavy beside light":       alike(6, 2, func(i int, j *Job) { j.Weight = []float64{1e-9, 1e9, 1}[i%3] }),
 		"all heaviest":             alike(3, 2, func(i int, j *Job) { j.Weight = 1e9 }),
 		"all-reduces without end":  alike(5, 4, func(i int, j *Job) { j.AllreduceBytes = 1e18 }),
