@@ -57,8 +57,9 @@ func start(t *testing.T, args ...string) *server {
 func startCommand(t *testing.T, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, cmd: exec.Command("evenstep", args...), stderr: new(bytes.Buffer)}
-	// Under the race detector a process would rest for a second before it exits.
-	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	// Under the race detector a process would rest for a second before it exits. No core shall find, nor leave, profiles of
+	// whoever runs the tests.
+	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "XDG_STATE_HOME="+t.TempDir())
 	s.cmd.Stderr = s.stderr
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {
