@@ -102,7 +102,7 @@ class Liar:
 class Training:
     """One torchrun, and the faults that it meets."""
 
-    def __init__(self, folder: Path, liar: bool, seed: int, restarts: int) -> None:
+    def __init__(self, folder: Path, liar: bool, seed: int, restarts: int, fakes_time: bool) -> None:
         self.folder, self.chance = folder, random.Random(seed)
         self.runtime = Path(tempfile.mkdtemp(prefix="f-", dir="/tmp"))
         self.report = folder / "report"
@@ -116,7 +116,7 @@ class Training:
         }
         library = _libfaketime()
         self.clock = folder / "clock"
-        if library and not restarts:
+        if library and fakes_time:
             self.clock.write_text("+0")
             self.environment |= {
                 "EVENSTEP_FAULTS_PRELOAD": library,
@@ -297,7 +297,7 @@ def main() -> int:
     begun = time.monotonic()
     for number, (liar, restarts, faults) in enumerate(plan(args.faults, chance)):
         with tempfile.TemporaryDirectory() as folder:
-            training = Training(Path(folder), liar, args.seed * 1000 + number, restarts)
+            training = Training(Path(folder), liar, args.seed * 1000 + number, restarts, "clock set back" in faults)
             met, bad = [], ""
             try:
                 for fault in faults:

@@ -51,6 +51,7 @@ def rank() -> None:
         (_Loop, "_before_inner_forward"),
         (_Loop, "_after_forward"),
         (_Loop, "_last_gradient"),
+        (_Loop, "_end_backward"),
         (Schedule, "draw"),
     ):
         timed(owner, name)

@@ -99,9 +99,9 @@ def test_which_device_is_mine() -> None:
 def test_hints_travel_in_a_row(throttle: tuple[str, ...], arrives: tuple[str, ...], tmp_path: Path) -> None:
     dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
     try:
-        row = Row(2, 8.0, 0.5, 1.5, 4096, 0.02, 512, Hints(1410.0, 1980.0, throttle))
+        row = Row(2, 8.0, 0.5, 1.5, 4096, hints=Hints(1410.0, 1980.0, throttle))
         exchange = Exchange(dist.group.WORLD, row, 1, [3, 5])  # type: ignore[arg-type]
-        assert exchange.rows() == [Row(2, 8.0, 0.5, 1.5, 4096, 0.02, 512, Hints(1410.0, 1980.0, arrives))]
+        assert exchange.rows() == [Row(2, 8.0, 0.5, 1.5, 4096, hints=Hints(1410.0, 1980.0, arrives))]
         assert exchange.part()[1][:2] == [3, 5]
     finally:
         dist.destroy_process_group()
