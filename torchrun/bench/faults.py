@@ -215,10 +215,13 @@ class Training:
         return found
 
     def _core(self) -> int:
-        for pid in self._processes():
-            if _read(pid, "cmdline").split(b"\0")[1:3] == [b"serve", b"--private"]:
-                return pid
-        raise ProcessLookupError("no core")
+        deadline = time.monotonic() + 5  # one that was killed comes back
+        while time.monotonic() < deadline:
+            for pid in self._processes():
+                if _read(pid, "cmdline").split(b"\0")[1:3] == [b"serve", b"--private"]:
+                    return pid
+            time.sleep(0.1)
+        raise ProcessLookupError("the core died too often")
 
 
 def _read(pid: int, file: str) -> bytes:
