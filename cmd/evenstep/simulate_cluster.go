@@ -121,19 +121,8 @@ func (f *clusterFlags) check(changed func(string) bool) error {
 		return fmt.Errorf("--output: unknown form %q; give text or json", f.output)
 	case f.noPreempt && !slices.Contains(f.policies, "auto"):
 		return errors.New("--no-preempt: is for policy auto, which is not in --policy")
-	case len(f.policies) == 0:
-		return errors.New("--policy: empty; give some of " + strings.Join(clusterPolicyNames(), ", "))
 	}
-	for i, name := range f.policies {
-		if !slices.Contains(clusterPolicyNames(), name) {
-			return fmt.Errorf("--policy: unknown policy %q; give some of %s", name,
-				strings.Join(clusterPolicyNames(), ", "))
-		}
-		if slices.Contains(f.policies[:i], name) {
-			return fmt.Errorf("--policy: %s is given twice", name)
-		}
-	}
-	return nil
+	return checkPolicies(f.policies, clusterPolicyNames())
 }
 
 // simulateCluster runs one policy after the other and writes what came out.

@@ -1,11 +1,10 @@
 package main
 
 import (
-	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -111,18 +110,19 @@ func (f *stepsFlags) check(changed func(string) bool) error {
 	case f.allocations != "" && len(f.policies) != 1:
 		return fmt.Errorf("--allocations: holds one policy, not %d; give --policy with one", len(f.policies))
 	}
-	return f.checkPolicies()
+	return checkPolicies(f.policies, kindNames())
 }
 
-func (f *stepsFlags) checkPolicies() error {
-	if len(f.policies) == 0 {
-		return errors.New("--policy: empty; give some of " + strings.Join(kindNames(), ", "))
+// checkPolicies wants some of the known policies, each once.
+func checkPolicies(policies, known []string) error {
+	if len(policies) == 0 {
+		return errors.New("--policy: empty; give some of " + strings.Join(known, ", "))
 	}
-	for i, name := range f.policies {
-		if _, known := sizing.Named(name); !known {
-			return fmt.Errorf("--policy: unknown policy %q; give some of %s", name, strings.Join(kindNames(), ", "))
+	for i, name := range policies {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("--policy: unknown policy %q; give some of %s", name, strings.Join(known, ", "))
 		}
-		if slices.Contains(f.policies[:i], name) {
+		if slices.Contains(policies[:i], name) {
 			return fmt.Errorf("--policy: %s is given twice", name)
 		}
 	}
@@ -168,20 +168,12 @@ func (f *stepsFlags) read(stdin io.Reader) (*simulate.Trace, error) {
 		}
 		return t, nil
 	}
-	in := stdin
-	if f.trace != "-" && f.trace != "" {
-		file, err := os.Open(f.trace)
-		if err != nil {
-			return nil, fmt.Errorf("--trace: %w", err)
-		}
-		defer file.Close()
-		in = file
-	}
-	t, err := simulate.ReadTrace(bufio.NewReader(in))
-	if err != nil {
-		return nil, fmt.Errorf("--trace: %w", err)
-	}
-	return t, nil
+	var t *simulate.Trace
+	err := readFile("--trace", cmp.Or(f.trace, "-"), stdin, func(r io.Reader) (err error) {
+		t, err = simulate.ReadTrace(r)
+		return err
+	})
+	return t, err
 }
 
 // replay replays equal sizes, then one policy after the other.

@@ -3,6 +3,7 @@ package placement
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 )
 
 // paperQueue applies the pipeline where not all minimums fit at once, of which the paper does not speak. Our choice: as many
@@ -12,8 +13,7 @@ func (in *instance) paperQueue(w *work, seed uint64) (schedule []slot, bound flo
 	q := newQueueSearch(in, w, seed)
 	q.enumerate()
 	bound = q.bound()
-	p := &queuePlan{allot: make([]allotment, len(in.jobs)), start: make([]float64, len(in.jobs))}
-	in.rest(q.first, func(i int) { p.order = append(p.order, i) })
+	p := &queuePlan{order: in.listing(q.first), allot: make([]allotment, len(in.jobs)), start: make([]float64, len(in.jobs))}
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for from := 0; from < len(p.order); {
 		wave, counts := in.wave(p.order[from:], w, rng)
@@ -29,18 +29,19 @@ func (in *instance) paperQueue(w *work, seed uint64) (schedule []slot, bound flo
 	return q.slots(p), q.mean(p, bound)
 }
 
-// rest calls f for all jobs, those listed first before the others.
-func (in *instance) rest(first []int, f func(i int)) {
+// listing is all jobs, those given before the others.
+func (in *instance) listing(first []int) (order []int) {
 	listed := make([]bool, len(in.jobs))
 	for _, i := range first {
 		listed[i] = true
-		f(i)
 	}
+	order = slices.Clone(first)
 	for i := range in.jobs {
 		if !listed[i] {
-			f(i)
+			order = append(order, i)
 		}
 	}
+	return order
 }
 
 // wave plans as many of the jobs as fit at once, from the first on, and returns them with what each gets.

@@ -21,10 +21,13 @@ func Place(p *Problem, policy string, s Search) (*Plan, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
+	if !slices.Contains(Policies, policy) {
+		return nil, fmt.Errorf("policy: unknown policy %q; give auto, paper or exact", policy)
+	}
 	in := compile(p)
 	plan := &Plan{Model: Static, Policy: policy, Complete: true, Impossible: in.impossible}
 	if len(in.jobs) == 0 {
-		return plan, checkPolicy(policy)
+		return plan, nil
 	}
 	if s.Budget <= 0 {
 		s.Budget = max(defaultBudget, budgetPerJob*len(p.Jobs))
@@ -47,18 +50,8 @@ func Place(p *Problem, policy string, s Search) (*Plan, error) {
 	return plan, nil
 }
 
-func checkPolicy(policy string) error {
-	if !slices.Contains(Policies, policy) {
-		return fmt.Errorf("policy: unknown policy %q; give auto, paper or exact", policy)
-	}
-	return nil
-}
-
 // solve returns a slot for every job and a lower bound of the mean. fit is nil in the queue model.
 func (in *instance) solve(policy string, fit *assignment, w *work) (schedule []slot, bound float64, err error) {
-	if err := checkPolicy(policy); err != nil {
-		return nil, 0, err
-	}
 	seed := in.problem.Seed
 	if fit == nil {
 		switch policy {

@@ -38,8 +38,10 @@ func (in *instance) approximate(fit *assignment, w *work, seed uint64) (best *as
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s := &search{in: in, w: w, rng: rng, bound: bound}
 	s.offer(fit.clone())
-	if stay := in.fit(true); stay != nil {
-		s.offer(stay)
+	if slices.ContainsFunc(in.jobs, func(j job) bool { return j.current != nil }) {
+		if stay := in.fit(true); stay != nil {
+			s.offer(stay)
+		}
 	}
 	for range s.samples() {
 		if s.done() {

@@ -23,15 +23,7 @@ func main() {
 	if err == nil {
 		err = document.Update("docs/placement.md", "instances", text.String())
 	}
-	for _, m := range missed {
-		fmt.Fprintln(os.Stderr, "evidence: missed:", m)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "evidence:", err)
-	}
-	if err != nil || len(missed) > 0 {
-		os.Exit(1)
-	}
+	document.Conclude(missed, err)
 }
 
 // run writes the tables and says which requirements are missed.

@@ -25,15 +25,7 @@ var lags = []int{1, 12}
 
 func main() {
 	missed, err := run(os.Args[1:], os.Getenv("EVENSTEP_DATA"), path, os.Stdout)
-	for _, m := range missed {
-		fmt.Fprintln(os.Stderr, "evidence: missed:", m)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "evidence:", err)
-	}
-	if err != nil || len(missed) > 0 {
-		os.Exit(1)
-	}
+	document.Conclude(missed, err)
 }
 
 // section is a part of the document that is made. It says which requirements are missed.

@@ -22,3 +22,16 @@ func Update(path, section, text string) error {
 	}
 	return os.WriteFile(path, []byte(before+begin+text+end+after), 0o644)
 }
+
+// Conclude says on stderr which requirements are missed and what went wrong, and ends the program: with 1 if anything did.
+func Conclude(missed []string, err error) {
+	for _, m := range missed {
+		fmt.Fprintln(os.Stderr, "evidence: missed:", m)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "evidence:", err)
+	}
+	if err != nil || len(missed) > 0 {
+		os.Exit(1)
+	}
+}
