@@ -32,8 +32,8 @@ from evenstep.torch.hints import DeviceHints
 from evenstep.torch.inputs import DrivingInputs
 from evenstep.torch.memory import Memory, is_out_of_memory, put_back, within
 from evenstep.torch.observer import Observer
-from evenstep.torch.sampler import BalancedBatchSampler, Ticket, newest
 from evenstep.torch.schedule import Learned
+from evenstep.torch.shares import Shares, Ticket, newest
 from evenstep.torch.stopwatch import CudaClock, HostClock, Stopwatch
 from evenstep.torch.weight import Weight, rows, weighted
 from evenstep.torch.workload import Device, describe, workload
@@ -47,15 +47,14 @@ Model = TypeVar("Model", bound=nn.Module)
 Count = Callable[..., int | torch.Tensor]
 
 
-def balance(
-    model: Model, sampler: BalancedBatchSampler, *, count: Count | None = None, steps_by_hand: bool = False
-) -> Model:
+def balance(model: Model, sampler: Shares, *, count: Count | None = None, steps_by_hand: bool = False) -> Model:
     """Keep the ranks that train `model` in step, and return `model`.
 
     Call it after the model is wrapped (DistributedDataParallel, fully_shard, torch.compile). From then on each gradient
     counts for the samples that its rank processed, so it equals that of one process on the whole batch, for losses that
     are means over samples. Compute times are measured, and under `torchrun --rdzv-backend=evenstep` the sampler's batch
-    sizes follow them. The model's own communication hook stays free.
+    sizes follow them. The model's own communication hook stays free. `sampler` is a BalancedBatchSampler, a Feed, or
+    what `rebatch` gave.
 
     Where the loss averages over something else than the rows of the batch (tokens, rows that the collate keeps, the
     parts of a batch that is no tensor), `count` gets what the model's forward gets and returns how many terms the loss
@@ -70,8 +69,8 @@ def balance(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: {type(model).__name__} is not a torch.nn.Module")
-    if not isinstance(sampler, BalancedBatchSampler):
-        raise TypeError(f"sampler: {type(sampler).__name__} is not a BalancedBatchSampler")
+    if not isinstance(sampler, Shares):
+        raise TypeError(f"sampler: {type(sampler).__name__} is not a BalancedBatchSampler, a Feed or from rebatch")
     if count is not None and not callable(count):
         raise TypeError(f"count: {type(count).__name__} is not callable; give a function of what forward gets")
     if sampler.balanced:
@@ -83,7 +82,7 @@ def balance(
     return model
 
 
-def scale_loss(loss: torch.Tensor, sampler: BalancedBatchSampler | None = None) -> torch.Tensor:
+def scale_loss(loss: torch.Tensor, sampler: Shares | None = None) -> torch.Tensor:
     """Give the loss of this rank's batch times W n / N, for loops that `balance` is not for: no model, or no hooks.
 
     The gradients' mean over the W ranks then is that of the whole batch. `sampler` is by default the one that a batch
@@ -99,7 +98,7 @@ def scale_loss(loss: torch.Tensor, sampler: BalancedBatchSampler | None = None) 
     return loss * (sampler.world * ticket.weight / ticket.total)
 
 
-def step(sampler: BalancedBatchSampler) -> None:
+def step(sampler: Shares) -> None:
     """Say that the oldest drawn batch is done, trained on or skipped; all ranks do at the same point.
 
     For loops where nothing marks the end of a step: those that weigh by `scale_loss`, and those of
@@ -114,9 +113,7 @@ def step(sampler: BalancedBatchSampler) -> None:
         sampler.finish()
 
 
-def train_within_memory(
-    model: nn.Module, sampler: BalancedBatchSampler, train: Callable[..., Any], *batch: torch.Tensor
-) -> None:
+def train_within_memory(model: nn.Module, sampler: Shares, train: Callable[..., Any], *batch: torch.Tensor) -> None:
     """Call `train(*batch)`, which does forward, loss and backward, so that running out of memory costs no step.
 
     Where the batch does not fit, `train` is called with parts of its rows instead, and the worker's batches are that
@@ -151,16 +148,14 @@ class _Hook:
 class _Loop:
     """One model's step loop, driven by its hooks."""
 
-    def __init__(
-        self, model: nn.Module, sampler: BalancedBatchSampler, count: Count | None, steps_by_hand: bool
-    ) -> None:
+    def __init__(self, model: nn.Module, sampler: Shares, count: Count | None, steps_by_hand: bool) -> None:
         self.model = model
         self.sampler = sampler
         self.count = count
         self.steps_by_hand = steps_by_hand
         self.shards = sharded(model)
         self.replicas = [m for m in model.modules() if isinstance(m, DistributedDataParallel)]
-        inner = self.replicas[0].module if self.replicas else model
+        self.inner = inner = self.replicas[0].module if self.replicas else model
         parameters = [p for p in inner.parameters() if p.requires_grad]
         if not parameters:
             raise ValueError("model: it has no parameter that requires a gradient")
@@ -226,15 +221,25 @@ class _Loop:
         # A part weighs among the parts of its rank too, so it does with a single rank.
         terms = min(found or ticket.rows, ticket.rows) if part else ticket.weight
         self._rows += found or ticket.rows
-        weight = self.sampler.world * terms / ticket.total
         if self._peers is None:
-            return lambda: weight if part else 1.0
+            return lambda: self.sampler.world * terms / ticket.total if part else 1.0
         self._peers.tell_core()
         if self.count is not None:
             return self._peers.weigh(0 if ticket.weight == 0 else self.count(*args, **kwargs))
         if not part:
             self._check_rows(found, ticket)
-        return lambda: weight
+        return lambda: self.sampler.world * terms / self._total(ticket)
+
+    def _total(self, ticket: Ticket) -> int:
+        begun = time.perf_counter()
+        total = ticket.total
+        self.stopwatch.blocked(time.perf_counter() - begun)
+        return total
+
+    @property
+    def training(self) -> bool:
+        """Whether the model is in training mode."""
+        return self.model.training and self.inner.training
 
     @property
     def _in_parts(self) -> bool:
@@ -579,12 +584,7 @@ class _Peers:
         """Check that the ranks train in step; all of them get here at the same forward. Raises ValueError where not."""
         sampler = self._sampler
         settings = {
-            "global_batch_size": sampler.global_batch_size,
-            "seed": sampler.seed,
-            "shuffle": sampler.shuffle,
-            "drop_last": sampler.drop_last,
-            "micro_batch_size": sampler.micro_batch_size,
-            "dataset size": sampler.dataset_size,
+            **sampler.settings(),
             "epoch": sampler.epoch,
             "position in the epoch": ticket.position if (ticket := sampler.take()) is not None else 0,
             "EVENSTEP_BATCH_SIZES": self._given,
