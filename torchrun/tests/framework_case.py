@@ -7,7 +7,7 @@ weights with those that `alone` gave; `ranks` runs the script in real processes 
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,11 @@ class Witness:
 
     def stepped(self, model: nn.Module) -> None:
         """Compare the weights with those of the next step."""
-        for mine, other in zip(model.parameters(), self.expected[self.steps].weights, strict=True):
+        self.differ(model, self.expected[self.steps].weights)
+
+    def differ(self, model: nn.Module, weights: Sequence[torch.Tensor]) -> None:
+        """Compare the weights with those given."""
+        for mine, other in zip(model.parameters(), weights, strict=True):
             whole = mine.full_tensor() if hasattr(mine, "full_tensor") else mine  # type: ignore[operator]
             self.worst = max(self.worst, ((whole - other).abs().max() / other.abs().max()).item())
         self.steps += 1

@@ -369,7 +369,7 @@ class _Loop:
 
     def _finish(self, ticket: Ticket) -> None:
         self._ticket = None
-        if self._compiles.any():
+        if self._compiles.any() or ticket.weight == 0:
             self.stopwatch.spoil()
         self.stopwatch.finish(ticket.rows)
         if self._peers is not None and self._reduces:
