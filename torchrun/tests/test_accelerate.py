@@ -1,6 +1,5 @@
 """Under accelerate, uneven batches train as one process on the whole batch does, in float64."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest

@@ -356,13 +356,14 @@ class Batches:
     def __next__(self) -> list[int]:
         """Draw the next batch."""
         if self._lows is None:
-            self._begin()
+            self._lows = self._begin()
         if not self._lists:
             self._lists.extend(self._sampler.draw(self, next(self._lows), self._order))
             self._state = {"epoch": self._sampler.epoch, "position": self._sampler.drawn_position()}
         return self._lists.popleft()
 
-    def _begin(self) -> None:
+    def _begin(self) -> Iterator[int]:
+        """Begin the iteration, and give the positions at which batches start."""
         sampler = self._sampler
         _ = sampler.schedule  # with which its rank is known
         dropped = look(sampler.rank, sampler.world, sampler.view == "global")
@@ -373,11 +374,12 @@ class Batches:
                 "on the loader that accelerator.prepare gave"
             )
         self._order = sampler.order()
-        self._lows = iter(sampler.begin(self, steps))
+        lows = iter(sampler.begin(self, steps))
         # What is dropped may be anything; nothing is drawn for it.
         self._lists.extend([[0]] * min(dropped, len(sampler)))
         global _newest
         _newest = weakref.ref(sampler)
+        return lows
 
     def state_dict(self) -> dict[str, int]:
         """Give the position up to the last batch drawn."""

@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator, DataLoaderConfiguration
 from accelerate.state import AcceleratorState, GradientState
-from framework_case import DATA, EPOCHS, GLOBAL_BATCH, SAMPLES, SEED, STEPS, Witness, alone, net, optimizer
 from torch import nn
 from torch.utils.data import DataLoader
 
 import evenstep.torch as evenstep
+from framework_case import DATA, EPOCHS, GLOBAL_BATCH, SAMPLES, SEED, STEPS, Witness, alone, net, optimizer
 
 STOP = STEPS + 3  # batches after which the state is saved, in the middle of the second epoch
 
