@@ -5,13 +5,15 @@ samples, and rank r the slice of them at the prefix sum of that step's batch siz
 epoch whatever the sizes did, and a position in the epoch is one number, the same on all ranks.
 """
 
-import sys
+from collections import deque
 from collections.abc import Iterator, Sized
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.utils.data import Sampler
 
+from evenstep.torch.loader import look
 from evenstep.torch.shares import Shares, Ticket, split
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
     batch may be trained in parts, `for part in batch.split(micro_batch_size)`, whose shapes then are always the same:
     see `balance`.
 
+    `view` is "global" for a loader that goes through accelerate's `prepare`, which deals lists to ranks itself: a step
+    then is a list for each rank in turn, and `len` counts lists.
+
     Without `group`, rank and world size are those of the default process group when the first batch is drawn, else
     those of torchrun's environment (RANK, WORLD_SIZE), else one process.
     """
@@ -48,6 +53,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         drop_last: bool = False,
         group: "Group | None" = None,
         micro_batch_size: int = 1,
+        view: Literal["rank", "global"] = "rank",
     ) -> None:
         """Raise TypeError or ValueError, naming the argument, where one is out of range."""
         if not hasattr(dataset, "__len__"):
@@ -62,23 +68,49 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
                 f"drop_last: the {len(dataset)} samples of the dataset do not fill one global batch of "
                 f"{global_batch_size}; give drop_last=False or a smaller global_batch_size"
             )
+        if view not in ("rank", "global"):
+            raise ValueError(
+                f'view: {view!r} is unknown; give "rank", or "global" for a loader that accelerate prepares'
+            )
+        self.view = view
         self.seed = seed
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.dataset_size = len(dataset)
         self._resume_at = 0  # where the next iteration starts; not 0 only after load_state_dict
         self._loaded = False  # no iteration has begun since load_state_dict
+        self._epochs_before = 0  # of a loop that counts its epochs from 0 again
         self._iteration: object | None = None  # the one under way
 
     def __len__(self) -> int:
-        """Give the number of steps in an epoch; it does not depend on the batch sizes."""
+        """Give the number of steps in an epoch, or of their lists; it does not depend on the batch sizes."""
         full, rest = divmod(self.dataset_size, self.global_batch_size)
-        return full + (rest > 0 and not self.drop_last)
+        return (full + (rest > 0 and not self.drop_last)) * self.lists
+
+    @property
+    def lists(self) -> int:
+        """How many lists a step has."""
+        if self.view == "rank":
+            return 1
+        _ = self.schedule
+        return self.world
+
+    @property
+    def sampler(self) -> "BalancedBatchSampler":
+        """Itself: where frameworks look for whom to tell of an epoch."""
+        return self
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler."""
+        """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler.
+
+        Some frameworks count from 0 again in each process: where the first call after load_state_dict gives an epoch
+        before the one loaded, the latter is meant, and later ones are counted from there.
+        """
         if not isinstance(epoch, int) or not 0 <= epoch < 2**63 - self.seed:
             raise ValueError(f"epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
+        if self._loaded:
+            self._epochs_before = max(self._epochs_before, self.epoch - epoch)
+        epoch += self._epochs_before
         if epoch != self.epoch:
             self.epoch, self._resume_at, self._position = epoch, 0, 0
         elif self._loaded:
@@ -116,8 +148,11 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
             raise ValueError(f"state.epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
         if not isinstance(position, int) or not 0 <= position <= self.dataset_size:
             raise ValueError(f"state.position: {position!r} is not a whole number from 0 to {self.dataset_size}")
+        if self.view == "global" and position >= self._end(position):
+            epoch, position = epoch + 1, 0  # accelerate tells of no epoch that has nothing left
         self.epoch = epoch
         self._position = position
+        self._epochs_before = 0
         if not self.stepped:
             self._drop(keep=0)
         self._resume_at = position if position < self._end(position) else 0
@@ -131,19 +166,25 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         """
         return Batches(self)
 
-    def begin(self, iteration: object) -> range:
-        """Begin an iteration and give the positions at which its batches start."""
-        _ = self.schedule
+    def begin(self, iteration: object, dropped: int) -> range:
+        """Begin an iteration, behind the first `dropped` batches, and give the positions at which its batches start."""
         self._abandon()
         self._loaded = False
         self._iteration = iteration
         start = self._resume_at
+        if dropped and start:
+            raise ValueError(
+                f"load_state_dict: the sampler continues behind {start} samples by itself, and the loader would drop "
+                f"{dropped} batches more; leave out one of the two"
+            )
         if start >= self._end(start):  # nothing is left of the epoch
             self._resume_at = 0
+        if dropped:
+            start = self._position = min(dropped * self.global_batch_size, self._end(0))
         return range(start, self._end(start), self.global_batch_size)
 
-    def draw(self, iteration: object, low: int, order: torch.Tensor | None) -> list[int]:
-        """Hand out this rank's share of the batch that starts at `low`."""
+    def draw(self, iteration: object, low: int, order: torch.Tensor | None) -> list[list[int]]:
+        """Hand out the batch that starts at `low`: this rank's share of it, or every rank's."""
         if self._iteration is not iteration:
             raise RuntimeError(
                 "evenstep: this iteration was ended by a newer one over the same sampler; to look at samples on "
@@ -152,11 +193,13 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         high = min(low + self.global_batch_size, self.dataset_size)
         step, sizes = self.schedule.draw()
         shares = split(high - low, sizes, self.micro_batch_size)
-        first = low + sum(shares[: self.rank])
-        rows = _pick(order, first, first + shares[self.rank]) or _pick(order, low, low + 1)
+        bounds = list(accumulate(shares, initial=low))
+        ranks = range(self.world) if self.view == "global" else (self.rank,)
+        rows = [_pick(order, bounds[r], bounds[r + 1]) or _pick(order, low, low + 1) for r in ranks]
+        mine = shares[self.rank]
         if not self.stepped:
             self._resume_at = 0
-        self._hand_out(Ticket(step, len(rows), shares[self.rank], lambda: high - low, self.epoch, high))
+        self._hand_out(Ticket(step, max(mine, 1), mine, lambda: high - low, self.epoch, high))
         return rows
 
     def settings(self) -> dict[str, Any]:
@@ -205,6 +248,7 @@ class Batches:
         """Do nothing yet: a DataLoader calls iter() once more than it draws."""
         self._sampler = sampler
         self._lows: Iterator[int] | None = None
+        self._lists: deque[list[int]] = deque()  # drawn but not handed out
         self._order: torch.Tensor | None = None
         self._state: dict[str, int] | None = None
 
@@ -215,13 +259,28 @@ class Batches:
     def __next__(self) -> list[int]:
         """Draw the next batch."""
         if self._lows is None:
-            _refuse_another_order()
-            self._order = self._sampler.order()
-            self._lows = iter(self._sampler.begin(self))
-        low = next(self._lows)
-        rows = self._sampler.draw(self, low, self._order)
-        self._state = {"epoch": self._sampler.epoch, "position": self._sampler.drawn_position()}
-        return rows
+            self._lows = self._begin()
+        if not self._lists:
+            self._lists.extend(self._sampler.draw(self, next(self._lows), self._order))
+            self._state = {"epoch": self._sampler.epoch, "position": self._sampler.drawn_position()}
+        return self._lists.popleft()
+
+    def _begin(self) -> Iterator[int]:
+        """Begin the iteration, and give the positions at which batches start."""
+        sampler = self._sampler
+        _ = sampler.schedule  # with which its rank is known
+        dropped = look(sampler.rank, sampler.world, sampler.view == "global")
+        steps, rest = divmod(dropped, sampler.lists)
+        if rest:
+            raise ValueError(
+                f"skip_first_batches: {dropped} lists are no whole number of steps of {sampler.lists} lists; call it "
+                "on the loader that accelerator.prepare gave"
+            )
+        self._order = sampler.order()
+        lows = iter(sampler.begin(self, steps))
+        # What is dropped may be anything; nothing is drawn for it.
+        self._lists.extend([[0]] * min(dropped, len(sampler)))
+        return lows
 
     def state_dict(self) -> dict[str, int]:
         """Give the position up to the last batch drawn."""
@@ -230,21 +289,6 @@ class Batches:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue behind the last batch drawn when `state` was taken."""
         self._sampler.skip_to(state["epoch"], state["position"])
-
-
-def _refuse_another_order() -> None:
-    """Raise ValueError where a loader that draws from us hands batches out as they become ready."""
-    frame = sys._getframe(2)
-    for _ in range(8):  # a loader is right above; some wrap another's iterator
-        caller = frame.f_locals.get("self")
-        if getattr(caller, "_in_order", True) is False or getattr(caller, "in_order", True) is False:
-            raise ValueError(
-                "in_order: the loader hands out batches in another order than they are drawn, so the sizes of a step "
-                "would not sum to the global batch; leave out in_order=False"
-            )
-        if frame.f_back is None:
-            return
-        frame = frame.f_back
 
 
 def _pick(order: torch.Tensor | None, first: int, last: int) -> list[int]:
