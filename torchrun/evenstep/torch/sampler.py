@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
@@ -281,6 +281,10 @@ class BalancedBatchSampler(Sampler[list[int]]):
             return None
         self._in_hand = True
         return self._tickets[0]
+
+    def drawn(self, count: int) -> list[Ticket]:
+        """Give the tickets of the next `count` batches to be trained on, as far as they are drawn."""
+        return list(islice(self._tickets, count))
 
     def finish(self) -> None:
         """Count the oldest drawn batch as trained on."""
