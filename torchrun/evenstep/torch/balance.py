@@ -47,7 +47,14 @@ Model = TypeVar("Model", bound=nn.Module)
 Count = Callable[..., int | torch.Tensor]
 
 
-def balance(model: Model, sampler: Shares, *, count: Count | None = None, steps_by_hand: bool = False) -> Model:
+def balance(
+    model: Model,
+    sampler: Shares,
+    *,
+    count: Count | None = None,
+    steps_by_hand: bool = False,
+    weigh: bool = True,
+) -> Model:
     """Keep the ranks that train `model` in step, and return `model`.
 
     Call it after the model is wrapped (DistributedDataParallel, fully_shard, torch.compile). From then on each gradient
@@ -58,7 +65,8 @@ def balance(model: Model, sampler: Shares, *, count: Count | None = None, steps_
 
     Where the loss averages over something else than the rows of the batch (tokens, rows that the collate keeps, the
     parts of a batch that is no tensor), `count` gets what the model's forward gets and returns how many terms the loss
-    averages over, a number or a tensor.
+    averages over, a number or a tensor. Where it is a sum that the script divides by what all ranks count already, such
+    as the tokens of the global batch, `weigh` is False: nothing is left to be weighted.
 
     One backward per batch ends a step. With the sampler's `micro_batch_size` above 1 a batch may be trained in parts,
     one forward and backward each: every part counts for its own rows, so nothing is to be divided, and the backward of
@@ -75,9 +83,11 @@ def balance(model: Model, sampler: Shares, *, count: Count | None = None, steps_
         raise TypeError(f"count: {type(count).__name__} is not callable; give a function of what forward gets")
     if sampler.balanced:
         raise ValueError("sampler: it balances a model already; give each model a sampler of its own")
+    if count is not None and not weigh:
+        raise ValueError("count: it is for weighting, which weigh=False leaves out; give one of the two")
     if count is not None and sampler.micro_batch_size > 1:
         raise ValueError("count: it cannot be combined with micro_batch_size, whose parts count for their rows")
-    _Loop(model, sampler, count, steps_by_hand)
+    _Loop(model, sampler, count, steps_by_hand, weigh)
     sampler.balanced = True
     return model
 
@@ -148,11 +158,14 @@ class _Hook:
 class _Loop:
     """One model's step loop, driven by its hooks."""
 
-    def __init__(self, model: nn.Module, sampler: Shares, count: Count | None, steps_by_hand: bool) -> None:
+    def __init__(
+        self, model: nn.Module, sampler: Shares, count: Count | None, steps_by_hand: bool, weighs: bool
+    ) -> None:
         self.model = model
         self.sampler = sampler
         self.count = count
         self.steps_by_hand = steps_by_hand
+        self.weighs = weighs
         self.shards = sharded(model)
         self.replicas = [m for m in model.modules() if isinstance(m, DistributedDataParallel)]
         self.inner = inner = self.replicas[0].module if self.replicas else model
@@ -222,8 +235,12 @@ class _Loop:
         terms = min(found or ticket.rows, ticket.rows) if part else ticket.weight
         self._rows += found or ticket.rows
         if self._peers is None:
-            return lambda: self.sampler.world * terms / ticket.total if part else 1.0
+            return lambda: self.sampler.world * terms / ticket.total if part and self.weighs else 1.0
         self._peers.tell_core()
+        if not self.weighs:
+            return lambda: 1.0
+        if kwargs.get("num_items_in_batch") is not None:
+            self._tell_twice()
         if self.count is not None:
             return self._peers.weigh(0 if ticket.weight == 0 else self.count(*args, **kwargs))
         if not part:
@@ -240,6 +257,15 @@ class _Loop:
     def training(self) -> bool:
         """Whether the model is in training mode."""
         return self.model.training and self.inner.training
+
+    def _tell_twice(self) -> None:
+        if "twice" in self._told:
+            return
+        self._told.add("twice")
+        _log.warning(
+            "evenstep: the model gets num_items_in_batch, so its loss may be divided by what all ranks count already, "
+            "and weighting it is wrong then; give balance(..., weigh=False), under Trainer evenstep.torch.hf.balance"
+        )
 
     @property
     def _in_parts(self) -> bool:
@@ -590,6 +616,7 @@ class _Peers:
             "EVENSTEP_BATCH_SIZES": self._given,
             "count": "not given" if loop.count is None else "given",
             "steps_by_hand": loop.steps_by_hand,
+            "weigh": loop.weighs,
         }
         everyone: list[dict[str, Any]] = [settings] * self._group.size()
         dist.all_gather_object(everyone, settings, group=self._group)

@@ -7,7 +7,7 @@ epoch whatever the sizes did, and a position in the epoch is one number, the sam
 
 from collections import deque
 from collections.abc import Iterator, Sized
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -211,6 +211,10 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
             "drop_last": self.drop_last,
             "dataset size": self.dataset_size,
         }
+
+    def drawn(self, count: int) -> list[Ticket]:
+        """Give the tickets of the next `count` batches to be trained on, as far as they are drawn."""
+        return list(islice(self._tickets, count))
 
     def finish(self) -> None:
         """Count the oldest drawn batch as trained on."""
