@@ -11,7 +11,7 @@ they are made of, `schedule` which batch sizes hold at which step, `weight` what
 `stopwatch` how long a rank computed, `collectives` and `compiles` what is not counted, `inputs` and `hints` what it had
 to compute with, `memory` what does not fit, `observer` what balancing would save, `exchange` what the ranks tell each
 other, `balance` the step loop that joins them and `evenstep.core`, the stream to the core. `hf` is for transformers'
-Trainer; it is loaded when it is first used, and the framework with it.
+Trainer, `lightning` for Lightning's; they are loaded when they are first used, and their frameworks with them.
 """
 
 import importlib
@@ -29,6 +29,6 @@ end_with_agent()
 
 
 def __getattr__(name: str) -> Any:
-    if name == "hf":
-        return importlib.import_module("evenstep.torch.hf")
+    if name in ("hf", "lightning"):
+        return importlib.import_module(f"evenstep.torch.{name}")
     raise AttributeError(f"module 'evenstep.torch' has no attribute {name!r}")

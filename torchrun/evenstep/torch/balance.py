@@ -35,7 +35,7 @@ from evenstep.torch.observer import Observer
 from evenstep.torch.schedule import Learned
 from evenstep.torch.shares import Shares, Ticket, newest
 from evenstep.torch.stopwatch import CudaClock, HostClock, Stopwatch
-from evenstep.torch.weight import Weight, rows, weighted
+from evenstep.torch.weight import Weight, rows, times, weighted
 from evenstep.torch.workload import Device, describe, workload
 
 _log = logging.getLogger("evenstep")
@@ -87,8 +87,7 @@ def balance(
         raise ValueError("count: it is for weighting, which weigh=False leaves out; give one of the two")
     if count is not None and sampler.micro_batch_size > 1:
         raise ValueError("count: it cannot be combined with micro_batch_size, whose parts count for their rows")
-    _Loop(model, sampler, count, steps_by_hand, weigh)
-    sampler.balanced = True
+    Loop(model, sampler, count, steps_by_hand, weigh).follow_forwards()
     return model
 
 
@@ -133,7 +132,7 @@ def train_within_memory(model: nn.Module, sampler: Shares, train: Callable[..., 
     Raises RuntimeError where not even one row fits, or where the model waits for other ranks in forward, as with FSDP.
     """
     loop = sampler.loop() if sampler.loop is not None else None
-    if not isinstance(loop, _Loop) or loop.model is not model:
+    if not isinstance(loop, Loop) or loop.model is not model:
         raise ValueError("model: it is not the one that `balance` was given with this sampler")
     if loop.count is not None:
         raise ValueError("count: it cannot be combined with train_within_memory, whose parts count for their rows")
@@ -155,12 +154,13 @@ class _Hook:
         return _Hook, ()
 
 
-class _Loop:
-    """One model's step loop, driven by its hooks."""
+class Loop:
+    """One model's step loop, driven by the hooks of its forward, or by a framework that says what begins and ends."""
 
     def __init__(
         self, model: nn.Module, sampler: Shares, count: Count | None, steps_by_hand: bool, weighs: bool
     ) -> None:
+        """Meet the other ranks, if the model says that there are any."""
         self.model = model
         self.sampler = sampler
         self.count = count
@@ -195,14 +195,42 @@ class _Loop:
         end_step = weakref.WeakMethod(self.step)
         sampler.end_step = lambda: (end_step() or sampler.finish)()
         sampler.loop = weakref.ref(self)
+        sampler.balanced = True
         for module in self.shards:
             watch(module, self.stopwatch, _Hook)
-        # Before FSDP's own, which waits.
-        model.register_forward_pre_hook(_Hook(self._before_forward), with_kwargs=True, prepend=True)
-        model.register_forward_hook(_Hook(self._after_forward))
-        inner.register_forward_pre_hook(_Hook(self._before_inner_forward))
+        self._hooks: list[Any] = [inner.register_forward_pre_hook(_Hook(self._before_inner_forward))]
         if not self.shards:  # FSDP's parameters get their gradients behind its collectives
-            register_multi_grad_hook(parameters, self._last_gradient)
+            self._hooks.append(register_multi_grad_hook(parameters, self._last_gradient))
+
+    def follow_forwards(self) -> None:
+        """Take each forward of the model for a batch's, and weigh what it returns."""
+        # Fabric calls methods of the model past the module that it gives.
+        outer = getattr(self.model, "_forward_module", self.model)
+        # Before FSDP's own, which waits.
+        outer.register_forward_pre_hook(_Hook(self._before_forward), with_kwargs=True, prepend=True)
+        outer.register_forward_hook(_Hook(self._after_forward))
+
+    def begin(self, batch: Any) -> None:
+        """Begin to train on the oldest drawn batch, for which no forward is followed."""
+        self._before_forward(self.model, (batch,), {})
+        if not self.replicas:  # nobody waits before the forward, nor says when it begins
+            self.stopwatch.resume()
+
+    def weigh(self, loss: torch.Tensor) -> None:
+        """Weigh the backward to come from `loss`, which is of the batch that was begun."""
+        if (weight := self._weight) is None:
+            return
+
+        def hook(grad: torch.Tensor) -> torch.Tensor:
+            handle.remove()  # of a second backward from the same loss we are told again
+            return times(grad, weight())
+
+        handle = loss.register_hook(hook)  # type: ignore[no-untyped-call, unused-ignore]
+
+    def end(self) -> None:
+        """Let the model go."""
+        for hook in self._hooks:
+            hook.remove()
 
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._weight = None
@@ -458,7 +486,7 @@ class _Introduction:
 class _Peers:
     """The other ranks of the job, and on rank 0 the core."""
 
-    def __init__(self, loop: _Loop) -> None:
+    def __init__(self, loop: Loop) -> None:
         """Meet the other ranks. Keeps no reference to the loop, so that the stream to the core ends with it."""
         sampler = loop.sampler
         self.world = sampler.world
@@ -598,7 +626,7 @@ class _Peers:
                 self._parts = self._parcel.cut(sizes)
         return self._parts.pop(0) if self._parts else (0, ())
 
-    def _introduce(self, loop: _Loop) -> list[_Introduction]:
+    def _introduce(self, loop: Loop) -> list[_Introduction]:
         core = os.environ.get("EVENSTEP_ADDR") or None
         free = self._schedule.drawn == 0 and not os.environ.get("EVENSTEP_BATCH_SIZES")
         mine = _Introduction(_unmeasurable(loop), core, describe(loop.device), self._sampler.rank, free)
@@ -606,7 +634,7 @@ class _Peers:
         dist.all_gather_object(everyone, mine, group=self._group)
         return everyone
 
-    def agree(self, loop: _Loop) -> None:
+    def agree(self, loop: Loop) -> None:
         """Check that the ranks train in step; all of them get here at the same forward. Raises ValueError where not."""
         sampler = self._sampler
         settings = {
@@ -687,7 +715,7 @@ def _obstacle(introductions: Sequence[_Introduction]) -> str | None:
     return None
 
 
-def _unmeasurable(loop: _Loop) -> str | None:
+def _unmeasurable(loop: Loop) -> str | None:
     """Say why the compute time of a rank cannot be told from its wait for the others, if so."""
     kinds = {base.__name__ for module in loop.model.modules() for base in type(module).__mro__}
     if "FullyShardedDataParallel" in kinds:

@@ -96,25 +96,29 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         return self.world
 
     @property
-    def sampler(self) -> "BalancedBatchSampler":
-        """Itself: where frameworks look for whom to tell of an epoch."""
-        return self
+    def sampler(self) -> "Counter":
+        """Whom frameworks tell of epochs, as they count them."""
+        return Counter(self)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler.
-
-        Some frameworks count from 0 again in each process: where the first call after load_state_dict gives an epoch
-        before the one loaded, the latter is meant, and later ones are counted from there.
-        """
+        """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler."""
         if not isinstance(epoch, int) or not 0 <= epoch < 2**63 - self.seed:
             raise ValueError(f"epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
-        if self._loaded:
-            self._epochs_before = max(self._epochs_before, self.epoch - epoch)
-        epoch += self._epochs_before
         if epoch != self.epoch:
             self.epoch, self._resume_at, self._position = epoch, 0, 0
         elif self._loaded:
             self._resume_at = self._position  # nothing is left of an epoch that was finished
+
+    def count_epoch(self, count: int) -> None:
+        """Choose the permutation of an epoch that a framework numbers, which may begin at 0 in each process.
+
+        The first number after load_state_dict is that of the epoch loaded, or of the next one where nothing is left of
+        it, unless it is higher.
+        """
+        if self._loaded:
+            finished = self._position >= self._end(self._position)
+            self._epochs_before = max(0, self.epoch + finished - count)
+        self.set_epoch(count + self._epochs_before)
 
     def state_dict(self) -> dict[str, int | bool]:
         """Give the position up to what was trained on: the same on all ranks, without communication.
@@ -148,11 +152,8 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
             raise ValueError(f"state.epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
         if not isinstance(position, int) or not 0 <= position <= self.dataset_size:
             raise ValueError(f"state.position: {position!r} is not a whole number from 0 to {self.dataset_size}")
-        if self.view == "global" and position >= self._end(position):
-            epoch, position = epoch + 1, 0  # accelerate tells of no epoch that has nothing left
         self.epoch = epoch
         self._position = position
-        self._epochs_before = 0
         if not self.stepped:
             self._drop(keep=0)
         self._resume_at = position if position < self._end(position) else 0
@@ -243,6 +244,18 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         if not self.drop_last:
             return self.dataset_size
         return self.dataset_size - (self.dataset_size - start) % self.global_batch_size
+
+
+class Counter:
+    """Stands where frameworks look for a sampler that wants to be told of epochs."""
+
+    def __init__(self, sampler: BalancedBatchSampler) -> None:
+        """Pass on to `sampler`."""
+        self._sampler = sampler
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin an epoch that has this number in the framework's count."""
+        self._sampler.count_epoch(epoch)
 
 
 class Batches:
