@@ -124,6 +124,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         self._position = 0  # samples of the epoch consumed, over all ranks
         self._resume_at = 0  # where the next iteration starts; not 0 only after load_state_dict
         self._loaded = False  # no iteration has begun since load_state_dict
+        self._recount = False  # no epoch was told since load_state_dict
         self._epochs_before = 0  # of a loop that counts its epochs from 0 again
         self._tickets: deque[Ticket] = deque()
         self._in_hand = False  # the first ticket's forward has begun
@@ -152,12 +153,14 @@ class BalancedBatchSampler(Sampler[list[int]]):
         """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler.
 
         Some frameworks count from 0 again in each process: where the first call after load_state_dict gives an epoch
-        before the one loaded, the latter is meant, and later ones are counted from there.
+        before the one that is due, the latter is meant, and later ones are counted from there.
         """
         if not isinstance(epoch, int) or not 0 <= epoch < 2**63 - self.seed:
             raise ValueError(f"epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
-        if self._loaded:
-            self._epochs_before = max(self._epochs_before, self.epoch - epoch)
+        if self._recount:
+            finished = not self._loaded and self._position >= self._end(0)
+            self._epochs_before = max(0, self.epoch + finished - epoch)
+            self._recount = False
         epoch += self._epochs_before
         if epoch != self.epoch:
             self.epoch, self._resume_at, self._position = epoch, 0, 0
@@ -200,7 +203,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
             epoch, position = epoch + 1, 0  # accelerate tells of no epoch that has nothing left
         self.epoch = epoch
         self._position = position
-        self._epochs_before = 0
+        self._recount, self._epochs_before = True, 0
         if not self.stepped:
             self._drop(keep=0)
         self._resume_at = position if position < self._end(position) else 0
@@ -220,15 +223,16 @@ class BalancedBatchSampler(Sampler[list[int]]):
         self._loaded = False
         self._iteration = iteration
         start = self._resume_at
-        if dropped and start:
+        behind = min(dropped * self.global_batch_size, self._end(0))
+        if dropped and start not in (0, behind):
             raise ValueError(
-                f"load_state_dict: the sampler continues behind {start} samples by itself, and the loader would drop "
-                f"{dropped} batches more; leave out one of the two"
+                f"load_state_dict: the sampler continues behind {start} samples, the loader behind {dropped} batches, "
+                f"which are {behind}; let one of the two do it"
             )
         if start >= self._end(start):  # nothing is left of the epoch
             self._resume_at = 0
         if dropped:
-            start = self._position = min(dropped * self.global_batch_size, self._end(0))
+            start = self._position = behind
         return range(start, self._end(start), self.global_batch_size)
 
     def draw(self, iteration: object, low: int, order: torch.Tensor | None) -> list[list[int]]:
