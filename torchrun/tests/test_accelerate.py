@@ -15,6 +15,7 @@ RESUMED = (
     "registered, window 3, {}",
     "skipped, window 1, {}",
     "skipped, window 1, {'workers': 2}",
+    "registered and skipped, window 1, {}",
     "stateful, window 1, {'stateful': True}",
     "stateful, window 1, {'stateful': True, 'workers': 2}",
 )
@@ -60,7 +61,7 @@ def test_continues_in_mid_epoch(found: dict[str, dict[str, Any]], case: str) -> 
         ("unprepared", 'view: nobody deals the lists of view="global" to their ranks'),
         ("dispatching", "dispatch_batches: "),
         ("as sampler", "sampler: the loader would draw several whole batches"),
-        ("loaded and skipped", "load_state_dict: the sampler continues behind 32 samples by itself"),
+        ("loaded and skipped", "load_state_dict: the sampler continues behind 32 samples, the loader behind 2"),
     ],
 )
 def test_what_would_deal_wrong_is_refused(found: dict[str, dict[str, Any]], case: str, message: str) -> None:

@@ -83,6 +83,11 @@ def balance(
         raise TypeError(f"count: {type(count).__name__} is not callable; give a function of what forward gets")
     if sampler.balanced:
         raise ValueError("sampler: it balances a model already; give each model a sampler of its own")
+    for inner in model.modules():
+        if any(isinstance(hook, _Hook) for hook in inner._forward_hooks.values()):
+            raise ValueError(
+                f"model: its {type(inner).__name__} is balanced already, and would be weighted twice; call balance once"
+            )
     if count is not None and not weigh:
         raise ValueError("count: it is for weighting, which weigh=False leaves out; give one of the two")
     if count is not None and sampler.micro_batch_size > 1:
@@ -723,7 +728,10 @@ def _unmeasurable(loop: Loop) -> str | None:
     if "SyncBatchNorm" in kinds:
         return "SyncBatchNorm waits for the other ranks inside forward and backward"
     if len(loop.replicas) != 1 and not (loop.shards and not loop.replicas):
-        return f"the model holds {len(loop.replicas)} DistributedDataParallel modules instead of one"
+        return (
+            f"the model holds {len(loop.replicas)} DistributedDataParallel modules instead of one; call balance after "
+            "it is wrapped"
+        )
     # The wait for the other ranks' counts would be on the device, between the stopwatch's events.
     if loop.count is not None and loop.device.type == "cuda":
         return "with count= on CUDA, compute cannot be told from the wait for the other ranks' counts"

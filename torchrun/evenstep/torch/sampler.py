@@ -79,6 +79,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         self.dataset_size = len(dataset)
         self._resume_at = 0  # where the next iteration starts; not 0 only after load_state_dict
         self._loaded = False  # no iteration has begun since load_state_dict
+        self._recount = False  # no framework told of an epoch since load_state_dict
         self._epochs_before = 0  # of a loop that counts its epochs from 0 again
         self._iteration: object | None = None  # the one under way
 
@@ -115,9 +116,10 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         The first number after load_state_dict is that of the epoch loaded, or of the next one where nothing is left of
         it, unless it is higher.
         """
-        if self._loaded:
+        if self._recount:
             finished = self._position >= self._end(self._position)
             self._epochs_before = max(0, self.epoch + finished - count)
+            self._recount = False
         self.set_epoch(count + self._epochs_before)
 
     def state_dict(self) -> dict[str, int | bool]:
@@ -154,6 +156,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
             raise ValueError(f"state.position: {position!r} is not a whole number from 0 to {self.dataset_size}")
         self.epoch = epoch
         self._position = position
+        self._recount, self._epochs_before = True, 0
         if not self.stepped:
             self._drop(keep=0)
         self._resume_at = position if position < self._end(position) else 0
@@ -173,15 +176,16 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         self._loaded = False
         self._iteration = iteration
         start = self._resume_at
-        if dropped and start:
+        behind = min(dropped * self.global_batch_size, self._end(0))
+        if dropped and start not in (0, behind):
             raise ValueError(
-                f"load_state_dict: the sampler continues behind {start} samples by itself, and the loader would drop "
-                f"{dropped} batches more; leave out one of the two"
+                f"load_state_dict: the sampler continues behind {start} samples, the loader behind {dropped} batches, "
+                f"which are {behind}; let one of the two do it"
             )
         if start >= self._end(start):  # nothing is left of the epoch
             self._resume_at = 0
         if dropped:
-            start = self._position = min(dropped * self.global_batch_size, self._end(0))
+            start = self._position = behind
         return range(start, self._end(start), self.global_batch_size)
 
     def draw(self, iteration: object, low: int, order: torch.Tensor | None) -> list[list[int]]:
