@@ -1,4 +1,4 @@
-"""Under Lightning's Trainer, uneven batches train as one process on the whole batch does, in float64."""
+"""Under Lightning's Trainer and Fabric, uneven batches train as one process on the whole batch does, in float64."""
 
 from typing import Any
 
@@ -29,10 +29,17 @@ def test_equal_to_one_process(found: dict[str, dict[str, Any]], case: str) -> No
         assert found[case]["logged"] == pytest.approx(found[case]["expected"], abs=1e-6)  # Lightning logs float32
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("file", [f"mid-step={STEPS + 3}", "end-epoch=0", "end-epoch=1"])
-def test_continues_from_checkpoints(found: dict[str, dict[str, Any]], file: str, workers: int) -> None:
-    check(found[f"{file}, {workers} workers"], steps=4 * STEPS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        f"mid-step={STEPS + 3}, 0 workers",
+        f"mid-step={STEPS + 3}, 2 workers",
+        "end-epoch=0, 0 workers",
+        "end-epoch=1, 2 workers",
+    ],
+)
+def test_continues_from_checkpoints(found: dict[str, dict[str, Any]], case: str) -> None:
+    check(found[case], steps=4 * STEPS)
 
 
 def test_a_second_fit_of_the_same_callback(found: dict[str, dict[str, Any]]) -> None:
@@ -58,3 +65,19 @@ def test_a_stream(found: dict[str, dict[str, Any]]) -> None:
 )
 def test_what_cannot_be_balanced_is_refused(found: dict[str, dict[str, Any]], case: str, message: str) -> None:
     assert found["refused"]["errors"][case].startswith(message)
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return ranks("fabric.py", str(tmp_path_factory.mktemp("checkpoints")))
+
+
+@pytest.mark.parametrize("case", ["plain", "workers", "window 2", "method"])
+def test_fabric_is_equal_to_one_process(fabric: dict[str, dict[str, Any]], case: str) -> None:
+    check(fabric[case], steps=EPOCHS * -(-STEPS // (2 if "window" in case else 1)), batches=EPOCHS * STEPS)
+
+
+@pytest.mark.parametrize("case", ["0-3, 0 workers", f"0-{STEPS}, 0 workers", "1-3, 2 workers", f"1-{STEPS}, 2 workers"])
+def test_fabric_continues_from_checkpoints(fabric: dict[str, dict[str, Any]], case: str) -> None:
+    assert fabric[case]["difference"] < 1e-12
+    assert fabric[case]["steps"] == 3 * STEPS

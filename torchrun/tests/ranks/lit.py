@@ -129,7 +129,7 @@ def whole(name: str, module: Module | None = None, window: int = 1, **settings: 
     witness.tell(name, logged=made.callback_metrics["loss"].item(), expected=expected, **counts)
 
 
-def resumed(folder: Path, workers: int) -> None:
+def resumed(folder: Path, workers: int, epoch: int) -> None:
     """Write checkpoints in mid-epoch and at an epoch's end, and go on from each."""
     saves = [
         ModelCheckpoint(folder, filename="mid-{step}", every_n_train_steps=STOP, save_top_k=-1),
@@ -137,7 +137,7 @@ def resumed(folder: Path, workers: int) -> None:
     ]
     expected = alone(epochs=4)
     train(Witness(expected), workers=workers, callbacks=saves)
-    for file, done in ((f"mid-step={STOP}", STOP), ("end-epoch=0", STEPS), ("end-epoch=1", 2 * STEPS)):
+    for file, done in ((f"mid-step={STOP}", STOP), (f"end-epoch={epoch}", (epoch + 1) * STEPS)):
         witness = Witness(expected, done=done)
         _, _, sampler = train(witness, workers=workers, fit={"ckpt_path": folder / f"{file}.ckpt"}, max_epochs=4)
         state = sampler.state_dict()
@@ -217,8 +217,8 @@ def main() -> None:
     whole("window 2", window=2)
     whole("window 2, workers", window=2, workers=2)
     whole("by hand", ByHand())
-    for workers in (0, 2):
-        resumed(folder / str(workers), workers)
+    resumed(folder / "0", workers=0, epoch=0)
+    resumed(folder / "2", workers=2, epoch=1)
     twice()
     streamed()
     witness = Witness([])
