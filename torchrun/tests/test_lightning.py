@@ -52,6 +52,12 @@ def test_a_stream(found: dict[str, dict[str, Any]]) -> None:
     assert found["stream"]["rows"] == [row for row in range(ROWS) for _ in range(EPOCHS)]
 
 
+def test_compute_time_is_free_of_lightnings_own_waits(found: dict[str, dict[str, Any]]) -> None:
+    delay, (slow, fast) = found["waiting"]["delay"], found["waiting"]["medians"]
+    assert slow > delay
+    assert fast < delay / 2
+
+
 @pytest.mark.parametrize(
     ("case", "message"),
     [

@@ -1,7 +1,9 @@
 """Trains under Lightning's Trainer: lit.py FOLDER, which is for checkpoints."""
 
 import copy
+import statistics
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +34,7 @@ from framework_case import (
     optimizer,
 )
 
+DELAY = 0.1  # seconds
 STOP = STEPS + 3  # optimizer steps after which a state is saved, in the middle of the second epoch
 
 
@@ -193,6 +196,32 @@ def streamed() -> None:
     witness.tell("stream", rows=sorted(int(row) for rows in whole for row in rows))
 
 
+def waiting() -> None:
+    """Rank 0 sleeps in each step; rank 1 waits for it where Lightning asks before a batch, and where it logs."""
+
+    class Sleeps(Module):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            time.sleep(DELAY if dist.get_rank() == 0 else 0)
+            loss = self.loss_of(batch)
+            self.log("loss", loss, on_step=True, sync_dist=True)
+            return loss
+
+    class Times(Eyes):
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+            times.extend([sampler.measured] if sampler.measured else [])
+
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            pass
+
+    times: list[tuple[tuple[float, float], ...]] = []
+    sampler = evenstep.BalancedBatchSampler(DATA, GLOBAL_BATCH, seed=SEED)
+    callbacks = evenstep.lightning.Balance(sampler), Times(Witness([]))
+    loader = DataLoader(DATA, batch_sampler=sampler)
+    trainer(*callbacks, accumulate_grad_batches=2).fit(Sleeps(), loader)
+    medians = [statistics.median(seconds for _, seconds in of_rank) for of_rank in zip(*times, strict=True)]
+    Witness([]).tell("waiting", delay=DELAY, medians=medians)
+
+
 def error_of(run: Callable[[], Any]) -> str:
     try:
         run()
@@ -221,6 +250,7 @@ def main() -> None:
     resumed(folder / "2", workers=2, epoch=1)
     twice()
     streamed()
+    waiting()
     witness = Witness([])
     witness.tell("refused", errors={name: error_of(case) for name, case in REFUSED.items()})
     dist.destroy_process_group()
