@@ -135,8 +135,10 @@ def whole(name: str, module: Module | None = None, window: int = 1, **settings: 
 def resumed(folder: Path, workers: int, epoch: int) -> None:
     """Write checkpoints in mid-epoch and at an epoch's end, and go on from each."""
     saves = [
-        ModelCheckpoint(folder, filename="mid-{step}", every_n_train_steps=STOP, save_top_k=-1),
-        ModelCheckpoint(folder, filename="end-{epoch}", every_n_epochs=1, save_top_k=-1, save_on_train_epoch_end=True),
+        ModelCheckpoint(str(folder), filename="mid-{step}", every_n_train_steps=STOP, save_top_k=-1),
+        ModelCheckpoint(
+            str(folder), filename="end-{epoch}", every_n_epochs=1, save_top_k=-1, save_on_train_epoch_end=True
+        ),
     ]
     expected = alone(epochs=4)
     train(Witness(expected), workers=workers, callbacks=saves)

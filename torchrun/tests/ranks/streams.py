@@ -63,9 +63,7 @@ def webdataset(folder: Path) -> Any:
                     info.size = len(data)
                     file.addfile(info, BytesIO(data))
     dist.barrier()
-    data = wds.WebDataset(
-        shards, shardshuffle=False, nodesplitter=wds.split_by_node, workersplitter=wds.split_by_worker
-    )
+    data = wds.WebDataset(shards, shardshuffle=False, nodesplitter=wds.split_by_node)
     rows = data.decode().map(lambda sample: (sample["cls"], FEATURES[sample["cls"]], LABELS[sample["cls"]]))
     return wds.WebLoader(rows.batched(5), batch_size=None, num_workers=2)
 
