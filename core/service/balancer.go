@@ -42,10 +42,11 @@ type Policy interface {
 // Policies makes policies by the name that an Open asks for. start are the sizes in force, which satisfy the problem.
 type Policies map[string]func(p sizing.Problem, start []int) (Policy, error)
 
-// Balancer implements the services Balancer and Jobs. Its methods may be called at the same time.
+// Balancer implements the services Balancer, Jobs and Profiles. Its methods may be called at the same time.
 type Balancer struct {
 	evenstepv1.UnimplementedBalancerServer
 	evenstepv1.UnimplementedJobsServer
+	evenstepv1.UnimplementedProfilesServer
 
 	// Profiles is set before the first stream, or nil: then jobs begin as they say, and nothing is learned of devices.
 	Profiles Profiles
