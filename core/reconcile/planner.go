@@ -136,7 +136,8 @@ func (r *round) ratesOf(j *Job, types []string) (rates map[string]float64, why s
 	}
 	rates = map[string]float64{}
 	for _, t := range types {
-		if rate := known[t].SamplesPerSecond; rate > 0 && (j.Type == "" || j.Type == t) {
+		asked := (j.Type == "" || j.Type == t) && (j.Types == nil || slices.Contains(j.Types, t))
+		if rate := known[t].SamplesPerSecond; rate > 0 && asked {
 			rates[t] = rate
 		}
 	}

@@ -7,6 +7,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/evenstep/evenstep/core/placement"
@@ -49,6 +50,7 @@ type Job struct {
 	// MinNodes and MaxNodes bound the nodes that it gets, each with PerNode devices of one type; all are at least 1.
 	MinNodes, MaxNodes, PerNode int
 	Type                        string   // of the devices that it asks for; empty for any
+	Types                       []string // of devices that it may have, where it asks for several; nil for all
 	Nodes                       []string // that it may have; nil for all
 	Required                    []string // that it must have, among others
 	// Crowded says that jobs of others wait for the same nodes: then it may not be held for long.
@@ -59,6 +61,23 @@ type Job struct {
 	Lease time.Duration
 	On    []placement.Share // Named, Running: where
 	For   time.Duration     // Named, Running: since when
+}
+
+// NarrowByWorkers narrows the nodes to the workers that the user asked for, one on each device. The answer says why that
+// leaves none; empty where it leaves some.
+func (j *Job) NarrowByWorkers() string {
+	r := &j.Request
+	low, high := j.MinNodes, j.MaxNodes
+	if r.MaxWorkers > 0 {
+		low, high = max(low, (r.MinWorkers+j.PerNode-1)/j.PerNode), min(high, r.MaxWorkers/j.PerNode)
+	}
+	high = min(high, r.GlobalBatch/j.PerNode)
+	if high < low {
+		return fmt.Sprintf("no number of nodes in %d-%d with %d devices each gives workers %d-%d and global_batch %d", j.MinNodes,
+			j.MaxNodes, j.PerNode, r.MinWorkers, r.MaxWorkers, r.GlobalBatch)
+	}
+	j.MinNodes, j.MaxNodes = low, high
+	return ""
 }
 
 // Kind is what an update does.
