@@ -30,7 +30,7 @@ func (s *Scheduler) query(ctx context.Context, path, namespace string, out any) 
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	_, err := s.client.Raw().Query(path, out, (&api.QueryOptions{Namespace: namespace}).WithContext(ctx))
-	return said(path, err)
+	return answered(path, err)
 }
 
 // write is a PUT.
@@ -38,11 +38,11 @@ func (s *Scheduler) write(ctx context.Context, path, namespace string, in, out a
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	_, err := s.client.Raw().Write(path, in, out, (&api.WriteOptions{Namespace: namespace}).WithContext(ctx))
-	return said(path, err)
+	return answered(path, err)
 }
 
-// said is what Nomad said of a request, in one line.
-func said(path string, err error) error {
+// answered is what Nomad said of a request, in one line.
+func answered(path string, err error) error {
 	var answer api.UnexpectedResponseError
 	if errors.As(err, &answer) && answer.HasStatusCode() {
 		body := strings.Join(strings.Fields(answer.Body()), " ")

@@ -54,30 +54,35 @@ func (j *job) count() int {
 
 // job is a job in the words of reconcile.
 func (v *view) job(j *job) reconcile.Job {
-	r := reconcile.Job{ID: j.name, Waited: v.now.Sub(j.submitted())}
+	r := reconcile.Job{ID: j.name, Waited: v.since(j.submitted())}
 	switch {
 	case j.mark == nil:
 		r.Unsteerable = "it is not held"
 	case j.mark.held():
-		r.Held, r.Lease = !j.started(), v.holdLimit
+		r.Held, r.Lease = !j.started() && !j.spec.Dispatched, v.holdLimit
 	case j.started():
-		r.State, r.For = reconcile.Running, v.now.Sub(j.begins(v.now))
+		r.State, r.For = reconcile.Running, v.since(j.begins(v.now))
 	default:
-		r.State, r.For = reconcile.Named, v.now.Sub(time.Unix(0, j.SubmitTime))
+		r.State, r.For = reconcile.Named, v.since(time.Unix(0, j.SubmitTime))
 	}
 	if len(j.live) > 0 && (j.mark == nil || j.mark.held()) {
-		r.State, r.For = reconcile.Running, v.now.Sub(j.begins(v.now))
+		r.State, r.For = reconcile.Running, v.since(j.begins(v.now))
 		r.Unsteerable = "it runs where Nomad placed it"
 	}
 	if r.Unsteerable == "" {
 		r.Unsteerable = v.steerable(j, &r)
 	}
-	if why := v.broken(j); r.State == reconcile.Running && r.Unsteerable == "" && why != "" {
-		// Named is what lets it be released: its constraint is all that keeps Nomad from completing it.
-		r.State, r.Unsteerable = reconcile.Named, why
+	if r.State == reconcile.Running && r.Unsteerable == "" {
+		if why := v.broken(j); why != "" {
+			// Named is what lets it be released: its constraint is all that keeps Nomad from completing it.
+			r.State, r.Unsteerable = reconcile.Named, why
+		}
 	}
 	return r
 }
+
+// since is how long ago something was by Nomad's clock, which may be ahead of ours.
+func (v *view) since(t time.Time) time.Duration { return max(0, v.now.Sub(t)) }
 
 // begins is when the first of its allocations was made.
 func (j *job) begins(now time.Time) time.Time {
@@ -98,6 +103,9 @@ func (v *view) steerable(j *job, r *reconcile.Job) string {
 	}
 	if _, err := variablePath(j.ID); err != nil {
 		return err.Error()
+	}
+	if j.spec.Dispatched {
+		return "it was dispatched, and Nomad lets nobody change such a job; give the one that it comes from no hold"
 	}
 	n, why := j.spec.need()
 	if why != "" {
@@ -178,7 +186,7 @@ func (v *view) broken(j *job) string {
 			return fmt.Sprintf("node %s is gone, so Nomad looks for another", v.called(id))
 		}
 	}
-	if v.now.Sub(j.blocked) > patience {
+	if v.since(j.blocked) > patience {
 		return "one of its nodes has no place for it, so Nomad looks for another"
 	}
 	return ""

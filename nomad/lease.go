@@ -65,7 +65,7 @@ func (s *Scheduler) attend(ctx context.Context) error {
 	}
 	if active && v.Items[holderItem] != l.me {
 		l.written = time.Time{}
-		return fmt.Errorf("%w: %s, last seen %v ago", ErrHeld, v.Items[holderItem], now.Sub(written).Round(time.Second))
+		return fmt.Errorf("%w: %s", ErrHeld, v.Items[holderItem])
 	}
 	if err := s.writeLease(ctx, v, l.me); err != nil {
 		l.written = time.Time{}

@@ -23,25 +23,26 @@ type seen struct {
 // allAgain is how old what was seen may become, whatever the event stream says.
 const allAgain = time.Minute
 
-// topics are what may have changed.
-type topics struct{ jobs, allocs, evals, nodes bool }
+// topics are what may have changed: nodes, or jobs with all that comes of them. A job that ends, and an evaluation that
+// blocks no more, show in events of allocations alone.
+type topics struct{ jobs, nodes bool }
 
-var everything = topics{true, true, true, true}
+var everything = topics{true, true}
 
 // live are allocations that hold what they were given.
 const liveFilter = `ClientStatus == "pending" or ClientStatus == "running" or ClientStatus == "unknown"`
 
 // look asks for what may have changed, and makes a view of it all.
 func (s *Scheduler) look(ctx context.Context) (*view, error) {
-	now := time.Now()
 	changed := s.watch.news()
-	if now.Sub(s.seen.at) > allAgain {
+	if time.Since(s.seen.at) > allAgain {
 		changed = everything
 	}
 	if err := s.see(ctx, changed); err != nil {
 		s.seen.at = time.Time{}
 		return nil, err
 	}
+	now := time.Now()
 	if changed == everything {
 		s.seen.at = now
 	}
@@ -65,23 +66,19 @@ func (s *Scheduler) see(ctx context.Context, changed topics) error {
 			return err
 		}
 	}
-	if changed.jobs {
-		if err := s.seeJobs(ctx); err != nil {
-			return err
-		}
+	if !changed.jobs {
+		return nil
+	}
+	if err := s.seeJobs(ctx); err != nil {
+		return err
 	}
 	// Others' allocations count as well, where the token lets us see them.
 	all := api.AllNamespacesNamespace
-	if changed.allocs {
-		path := "/v1/allocations?resources=true&filter=" + url.QueryEscape(liveFilter)
-		if err := s.query(ctx, path, all, &s.seen.allocs); err != nil {
-			return err
-		}
+	s.seen.allocs, s.seen.evals = nil, nil
+	if err := s.query(ctx, "/v1/allocations?resources=true&filter="+url.QueryEscape(liveFilter), all, &s.seen.allocs); err != nil {
+		return err
 	}
-	if changed.evals {
-		return s.query(ctx, "/v1/evaluations?filter="+url.QueryEscape(`Status == "blocked"`), all, &s.seen.evals)
-	}
-	return nil
+	return s.query(ctx, "/v1/evaluations?filter="+url.QueryEscape(`Status == "blocked"`), all, &s.seen.evals)
 }
 
 // seeNodes lists the nodes, and asks for those that changed.
@@ -110,6 +107,7 @@ func (s *Scheduler) seeNodes(ctx context.Context) error {
 // seeJobs lists the jobs, and asks for those of ours that changed. What other jobs are started from (a periodic or
 // parameterized one) is none itself.
 func (s *Scheduler) seeJobs(ctx context.Context) error {
+	s.seen.stubs = nil
 	if err := s.query(ctx, "/v1/jobs?meta=true", s.namespace, &s.seen.stubs); err != nil {
 		return err
 	}
@@ -158,7 +156,9 @@ func (v *view) setBlocked(evals []*api.Evaluation, stubs []*stub) {
 		since[key{e.Namespace, e.JobID}] = time.Unix(0, e.CreateTime)
 	}
 	for _, j := range v.jobs {
-		j.blocked = since[j.key()]
+		if t := since[j.key()]; t.UnixNano() >= j.SubmitTime { // else it is of before the placement
+			j.blocked = t
+		}
 		delete(since, j.key())
 	}
 	for _, stub := range stubs {

@@ -25,7 +25,7 @@ import (
 //	evenstep_core          the address of the core, for its tasks
 //	evenstep_batch_sizes   first batch sizes of all workers in rank order, with commas
 //	evenstep_node_rank_ID  the place of the allocation on the node with that id in that order, from 0
-//	evenstep_released      why it was let go; then there is nothing else
+//	evenstep_released      why it was let go to Nomad's own placement
 type message map[string]string
 
 const ours = "evenstep_"
@@ -42,20 +42,40 @@ func variablePath(job string) (string, error) {
 	return path, nil
 }
 
-// placed is the message of a job that gets its nodes. Allocations learn their place by their node, since Nomad gives
-// out indices as it likes.
-func placed(j *job, m *mark, u reconcile.Update, core string) (message, error) {
+// wordsOf are the user's, for the tasks.
+func wordsOf(j *job) message {
 	r, err := request.Parse(j.Meta[metaKey])
 	if err != nil {
-		return nil, err
+		return message{}
 	}
-	said := message{
-		ours + "plan": m.plan, ours + "run_id": j.ID + "-" + m.plan, ours + "nodes": strconv.Itoa(len(m.nodes)),
-		ours + "workload": r.Workload, ours + "global_batch": strconv.Itoa(r.GlobalBatch),
-	}
+	said := message{ours + "workload": r.Workload, ours + "global_batch": strconv.Itoa(r.GlobalBatch)}
 	if r.Policy != "" {
 		said[ours+"policy"] = r.Policy
 	}
+	return said
+}
+
+// released is the message of a job that is let go. One that has started goes on under the name and with the count that it
+// has, and without sizes, since others may take the place of its nodes.
+func released(j *job, before *api.Variable, why string) message {
+	said := wordsOf(j)
+	said[ours+"released"] = why
+	said[ours+"nodes"] = strconv.Itoa(j.count())
+	if j.started() && before != nil {
+		for _, name := range []string{ours + "plan", ours + "run_id", ours + "nodes", ours + "core"} {
+			if text, is := before.Items[name]; is {
+				said[name] = text
+			}
+		}
+	}
+	return said
+}
+
+// placed is the message of a job that gets its nodes. Allocations learn their place by their node, since Nomad gives
+// out indices as it likes.
+func placed(j *job, m *mark, u reconcile.Update, core string) message {
+	said := wordsOf(j)
+	said[ours+"plan"], said[ours+"run_id"], said[ours+"nodes"] = m.plan, j.ID+"-"+m.plan, strconv.Itoa(len(m.nodes))
 	if core != "" {
 		said[ours+"core"] = core
 	}
@@ -65,7 +85,7 @@ func placed(j *job, m *mark, u reconcile.Update, core string) (message, error) {
 	for rank, id := range m.nodes {
 		said[ours+"node_rank_"+id] = strconv.Itoa(rank)
 	}
-	return said, nil
+	return said
 }
 
 // variable reads a Variable; one that is not there is empty.
@@ -87,6 +107,18 @@ func carry(v *api.Variable, said message) Request {
 	}
 	path := fmt.Sprintf("/v1/var/%s?cas=%d", v.Path, v.ModifyIndex)
 	return Request{"PUT", path, v.Namespace, &api.Variable{Namespace: v.Namespace, Path: v.Path, Items: items}}
+}
+
+// say makes a Variable carry a message; one that would carry nothing at all is deleted.
+func (s *Scheduler) say(ctx context.Context, v *api.Variable, said message) error {
+	r := carry(v, said)
+	if len(r.Body.(*api.Variable).Items) > 0 {
+		return s.write(ctx, r.Path, r.Namespace, r.Body, nil)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	_, err := s.client.Raw().Delete(r.Path, nil, (&api.WriteOptions{Namespace: r.Namespace}).WithContext(ctx))
+	return answered(r.Path, err)
 }
 
 // carried is the message that a Variable carries.

@@ -3,7 +3,6 @@ package nomad
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -118,7 +117,7 @@ func (s *Scheduler) prepare(ctx context.Context, u reconcile.Update) (*change, e
 		}
 	}
 	if !c.start {
-		c.message = message{ours + "released": u.Why}
+		c.message = released(j, c.variable, u.Why)
 		return c, s.prepareRelease(c)
 	}
 	m := &mark{plan: planID(), version: *j.spec.Version + 1, count: j.count(), submitted: j.submitted()}
@@ -128,9 +127,7 @@ func (s *Scheduler) prepare(ctx context.Context, u reconcile.Update) (*change, e
 		m.nodes = append(m.nodes, s.view.idOf(share.Node))
 	}
 	c.most = len(m.nodes)
-	if c.message, err = placed(j, m, u, s.Core); err != nil {
-		return nil, err
-	}
+	c.message = placed(j, m, u, s.Core)
 	c.spec, err = j.spec.with(m, len(m.nodes))
 	return c, err
 }
@@ -183,10 +180,12 @@ func (s *Scheduler) Apply(ctx context.Context, u reconcile.Update) error {
 		s.noteRefusal(c, err)
 		return err
 	}
-	requests := c.requests()
-	for i, r := range requests {
-		if err = s.write(ctx, r.Path, r.Namespace, r.Body, nil); err != nil && i > 0 {
-			return errors.Join(err, s.takeBack(ctx, c))
+	for i, r := range c.requests() {
+		err := s.write(ctx, r.Path, r.Namespace, r.Body, nil)
+		if err != nil && i > 0 {
+			if e := s.takeBack(ctx, c); e != nil {
+				err = fmt.Errorf("%w; and its Variable says what did not happen: %w", err, e)
+			}
 		}
 		if err != nil {
 			return err
@@ -202,8 +201,7 @@ func (s *Scheduler) takeBack(ctx context.Context, c *change) error {
 	if err != nil {
 		return err
 	}
-	r := carry(now, carried(c.variable))
-	return s.write(ctx, r.Path, r.Namespace, r.Body, nil)
+	return s.say(ctx, now, carried(c.variable))
 }
 
 // try asks Nomad what the change would do, and refuses one that would do more than place what is missing.

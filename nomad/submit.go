@@ -53,6 +53,9 @@ func check(j *spec) error {
 	if _, why := j.need(); why != "" {
 		return errors.New(why)
 	}
+	if j.IsPeriodic() || j.IsParameterized() {
+		return errors.New("it only starts other jobs, periodically or when dispatched; Nomad lets nobody change those as it should")
+	}
 	_, err := variablePath(*j.ID)
 	return err
 }

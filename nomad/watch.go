@@ -94,7 +94,7 @@ func (s *Scheduler) stream(ctx context.Context, namespace string) error {
 	q := (&api.QueryOptions{Namespace: namespace}).WithContext(ctx)
 	body, err := s.client.Raw().Response(path+"?topic=Job&topic=Allocation&topic=Evaluation&topic=Node", q)
 	if err != nil {
-		return said(path, err)
+		return answered(path, err)
 	}
 	defer body.Close()
 	s.watch.note(everything)
@@ -110,10 +110,7 @@ func (s *Scheduler) stream(ctx context.Context, namespace string) error {
 		dog.Reset(silence)
 		changed := topics{}
 		for _, e := range batch.Events {
-			changed.jobs = changed.jobs || e.Topic == api.TopicJob
-			changed.allocs = changed.allocs || e.Topic == api.TopicAllocation
-			changed.evals = changed.evals || e.Topic == api.TopicEvaluation
-			changed.nodes = changed.nodes || e.Topic == api.TopicNode
+			changed = changed.and(topics{jobs: e.Topic != api.TopicNode, nodes: e.Topic == api.TopicNode})
 		}
 		if changed != (topics{}) {
 			s.watch.note(changed)
@@ -137,7 +134,7 @@ func (w *watch) note(changed topics) {
 }
 
 func (t topics) and(more topics) topics {
-	return topics{t.jobs || more.jobs, t.allocs || more.allocs, t.evals || more.evals, t.nodes || more.nodes}
+	return topics{t.jobs || more.jobs, t.nodes || more.nodes}
 }
 
 // news is what may have changed since it was asked for last.
