@@ -174,13 +174,20 @@ func (c *cluster) controller(args ...string) (log *lines, kill, stop func()) {
 // waitFor waits until something is so.
 func (c *cluster) waitFor(what string, is func() bool) {
 	c.t.Helper()
-	for range 600 {
+	if !c.within(600, is) {
+		c.t.Fatalf("no %s after a minute", what)
+	}
+}
+
+// within says whether something becomes so while it is asked that many times, ten times a second.
+func (c *cluster) within(times int, is func() bool) bool {
+	for range times {
 		if is() {
-			return
+			return true
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	c.t.Fatalf("no %s after a minute", what)
+	return false
 }
 
 // words ask for Evenstep, for a workload of which speeds are known.

@@ -43,6 +43,9 @@ func (s *Scheduler) look(ctx context.Context) (*view, error) {
 		return nil, err
 	}
 	now := time.Now()
+	if changed == everything && s.Steer {
+		_ = s.sweep(ctx) // what it could not take back waits for the next time, and check says whether it may
+	}
 	if changed == everything {
 		s.seen.at = now
 	}

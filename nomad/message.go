@@ -28,14 +28,17 @@ import (
 //	evenstep_released      why it was let go to Nomad's own placement
 type message map[string]string
 
-const ours = "evenstep_"
+const (
+	ours     = "evenstep_"
+	jobsPath = "nomad/jobs/"
+)
 
 // pathForm is what Nomad takes as the path of a Variable.
 var pathForm = regexp.MustCompile(`^[a-zA-Z0-9-_~/]{1,128}$`)
 
 // variablePath is where a job's message is.
 func variablePath(job string) (string, error) {
-	path := "nomad/jobs/" + job
+	path := jobsPath + job
 	if !pathForm.MatchString(path) {
 		return "", errors.New("its id cannot be a Variable's path; give it an id of at most 117 of A-Z a-z 0-9 - _ ~ /")
 	}
@@ -99,7 +102,8 @@ func (s *Scheduler) variable(ctx context.Context, namespace, path string) (*api.
 
 // carry is the request that makes a Variable carry a message, and the items of others as they are.
 func carry(v *api.Variable, said message) Request {
-	items := api.VariableItems(maps.Clone(said))
+	items := api.VariableItems{}
+	maps.Copy(items, said)
 	for name, text := range v.Items {
 		if !strings.HasPrefix(name, ours) {
 			items[name] = text

@@ -25,6 +25,7 @@ type Scheduler struct {
 	watch     watch
 	view      *view
 	refusals  map[key]refusals
+	foreign   map[key]uint64 // see sweep
 }
 
 // Options are what the administrator said; the zero value is for commands that only look.
