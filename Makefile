@@ -32,7 +32,7 @@ lint: .venv/.ready build/slurm/.ready ## check format, types and that generated 
 	.venv/bin/python -m ruff check .
 	cd torchrun && ../.venv/bin/python -m mypy
 	$(MAKE) proto
-	git diff --exit-code -- proto plugin torchrun/evenstep/v1
+	git diff --exit-code -- proto plugin nomad torchrun/evenstep/v1
 
 # What calls NVIDIA's library needs a C compiler. Without one it is built all the same, and says so when it is asked.
 CGO = $(shell $(HAS_C) >/dev/null 2>&1 && echo 1 || echo 0)
@@ -138,7 +138,7 @@ proto: build/protoc/.ready ## regenerate the committed code of the wire
 	build/protoc/bin/python -m grpc_tools.protoc -I. \
 	  --plugin=build/protoc-gen-go --plugin=build/protoc-gen-go-grpc \
 	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative \
-	  plugin/policy/v1/policy.proto plugin/devices/v1/devices.proto
+	  plugin/policy/v1/policy.proto plugin/devices/v1/devices.proto nomad/device/wire/*.proto
 	# In Python they are where the rest of the wire is.
 	build/protoc/bin/python -m grpc_tools.protoc -Ievenstep/v1=plugin/policy/v1 -Ievenstep/v1=plugin/devices/v1 \
 	  --python_out=torchrun --pyi_out=torchrun \
