@@ -39,9 +39,10 @@ CGO = $(shell $(HAS_C) >/dev/null 2>&1 && echo 1 || echo 0)
 HAS_C = gcc -E -include stdlib.h -x c /dev/null
 
 .PHONY: build
-build: ## build/evenstep, static, and its plugins in build/plugins
+build: ## build/evenstep, static, its plugins in build/plugins, and Nomad's in build/nomad-plugins
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o build/ ./cmd/evenstep
 	CGO_ENABLED=$(CGO) go build -trimpath -ldflags '-s -w' -o build/plugins/ ./cmd/evenstep-devices-nvml
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o build/nomad-plugins/ ./cmd/evenstep-device
 
 .PHONY: gcc
 gcc:
@@ -62,10 +63,11 @@ wheel: gcc build .venv/.ready ## build the Python package with the binaries insi
 	.venv/bin/python -m build --wheel --outdir dist torchrun
 
 .PHONY: install
-install: gcc build ## install evenstep and its plugins into PREFIX/lib/evenstep, with a link in PREFIX/bin
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/evenstep/plugins
+install: gcc build ## install evenstep, its plugins and Nomad's into PREFIX/lib/evenstep, with a link in PREFIX/bin
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/evenstep/plugins lib/evenstep/nomad-plugins)
 	install -m 755 build/evenstep $(DESTDIR)$(PREFIX)/lib/evenstep/
 	install -m 755 build/plugins/evenstep-* $(DESTDIR)$(PREFIX)/lib/evenstep/plugins/
+	install -m 755 build/nomad-plugins/evenstep-device $(DESTDIR)$(PREFIX)/lib/evenstep/nomad-plugins/
 	ln -sf ../lib/evenstep/evenstep $(DESTDIR)$(PREFIX)/bin/evenstep
 
 .PHONY: fuzz
