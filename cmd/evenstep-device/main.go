@@ -1,5 +1,5 @@
-// Command evenstep-device is a device plugin of Nomad's: it shows the node's GPUs and how fast they are. docs/nomad-device.md
-// says how it is installed.
+// Command evenstep-device is a device plugin of Nomad's: it shows the node's GPUs and how fast they are.
+// docs/nomad-device.md says how it is installed.
 package main
 
 import "github.com/evenstep/evenstep/nomad/device"

@@ -274,7 +274,8 @@ plugin "evenstep-device" {
 	if shown := n.run("node", "status", "-self", "-verbose", "-stats"); strings.Contains(shown, "evenstep/gpu") {
 		t.Errorf("there are devices:\n%s", shown)
 	}
-	if want := `[ERROR] client.device_mgr.evenstep-device: there are no devices`; !strings.Contains(n.log.String(), want) {
+	want := "[ERROR] client.device_mgr.evenstep-device: there are no devices"
+	if !strings.Contains(n.log.String(), want) {
 		t.Errorf("not %s in the log", want)
 	}
 }

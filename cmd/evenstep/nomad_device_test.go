@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -161,9 +160,9 @@ func TestTheDevicePluginStartsWhateverIsMissing(t *testing.T) {
 		logged string
 	}{
 		"no agent":         {map[string]any{"agent": "unix:" + path}, "the agent does not answer"},
-		"a wrong value":    {map[string]any{"agent": "tcp:localhost:1"}, `error="config.agent: \"tcp:localhost:1\" is no socket`},
-		"a wrong type":     {map[string]any{"agent": []int{5}}, `error="config.agent: \"[5]\" is no socket`},
-		"an unknown key":   {map[string]any{"agnt": nil}, "error=\"config.agnt: unknown"},
+		"a wrong value":    {map[string]any{"agent": "tcp:host:1"}, `config.agent: \"tcp:host:1\" is no socket`},
+		"a wrong type":     {map[string]any{"agent": []int{5}}, `config.agent: \"[5]\" is no socket`},
+		"an unknown key":   {map[string]any{"agnt": nil}, "config.agnt: unknown"},
 		"no configuration": {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,14 +202,21 @@ func quantity(value int64, unit string) *wire.Attribute {
 	return &wire.Attribute{Value: &wire.Attribute_IntVal{IntVal: value}, Unit: unit}
 }
 
+func rate(value float64) *wire.Attribute {
+	return &wire.Attribute{Value: &wire.Attribute_FloatVal{FloatVal: value}}
+}
+
 // stubGroups are the devices of the stub, as Nomad is told of them.
 func stubGroups() []*wire.DeviceGroup {
 	group := func(name, id string, memory, clock int64) *wire.DeviceGroup {
 		return &wire.DeviceGroup{Vendor: "evenstep", DeviceType: "gpu", DeviceName: name,
 			Devices: []*wire.DetectedDevice{{ID: id, Healthy: true}}, Attributes: map[string]*wire.Attribute{
-				"memory": quantity(memory, "MiB"), "sm_clock": quantity(clock, "MHz"), "memory_clock": quantity(3201, "MHz")}}
+				"memory": quantity(memory, "MiB"), "sm_clock": quantity(clock, "MHz"),
+				"memory_clock": quantity(3201, "MHz")}}
 	}
-	return []*wire.DeviceGroup{group("NVIDIA A30", "GPU-a30", 24<<10, 1440), group("NVIDIA H200", "GPU-h200", 141<<10, 1980)}
+	return []*wire.DeviceGroup{
+		group("NVIDIA A30", "GPU-a30", 24<<10, 1440), group("NVIDIA H200", "GPU-h200", 141<<10, 1980),
+	}
 }
 
 func TestTheDevicePluginShowsWhatTheAgentSees(t *testing.T) {
@@ -230,14 +236,15 @@ func TestTheDevicePluginShowsWhatTheAgentSees(t *testing.T) {
 
 	got, err := h.reserve("GPU-h200", "GPU-a30")
 	want := &wire.ContainerReservation{
-		Envs: map[string]string{"CUDA_VISIBLE_DEVICES": "GPU-h200,GPU-a30", "NVIDIA_VISIBLE_DEVICES": "GPU-h200,GPU-a30",
-			"EVENSTEP_AGENT_ADDR": address},
+		Envs: map[string]string{"CUDA_VISIBLE_DEVICES": "GPU-h200,GPU-a30",
+			"NVIDIA_VISIBLE_DEVICES": "GPU-h200,GPU-a30", "EVENSTEP_AGENT_ADDR": address},
 		Mounts: []*wire.Mount{{TaskPath: runtime, HostPath: runtime, ReadOnly: true}},
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	if _, err := h.reserve("GPU-h200", "GPU-x"); err == nil || !strings.Contains(err.Error(), `device "GPU-x" is not on this node`) {
+	_, err = h.reserve("GPU-h200", "GPU-x")
+	if err == nil || !strings.Contains(err.Error(), `device "GPU-x" is not on this node`) {
 		t.Errorf("got %v", err)
 	}
 
@@ -262,7 +269,10 @@ func TestTheDevicePluginShowsWhatTheAgentSees(t *testing.T) {
 		t.Error(err)
 	}
 	startCommand(t, "agent", "--listen", address, "--plugin-dir", nvml).listening()
-	for began := time.Now(); !measured().GetGroups()[0].GetInstanceStats()["GPU-a30"].GetTimestamp().AsTime().After(began); {
+	at := func(r *wire.StatsResponse) time.Time {
+		return r.GetGroups()[0].GetInstanceStats()["GPU-a30"].GetTimestamp().AsTime()
+	}
+	for began := time.Now(); at(measured()).Before(began); { // until one is of the new agent
 	}
 	select {
 	case groups := <-answers:
@@ -288,17 +298,19 @@ func checkStats(t *testing.T, r *wire.StatsResponse) {
 	}
 	values := group.GetInstanceStats()["GPU-h200"].GetStats().GetAttributes()
 	got := make(map[string]string)
-	for name, v := range maps.All(values) {
+	for name, v := range values {
+		name += " " + v.GetUnit()
 		switch {
 		case v.GetStringVal() != nil:
 			got[name] = v.GetStringVal().GetValue()
 		case v.GetIntNumeratorVal() != nil:
-			got[name] = fmt.Sprint(v.GetIntNumeratorVal().GetValue(), "/", v.GetIntDenominatorVal().GetValue(), v.GetUnit())
+			got[name] = fmt.Sprint(v.GetIntNumeratorVal().GetValue(), " of ", v.GetIntDenominatorVal().GetValue())
 		default:
-			got[name] = fmt.Sprint(v.GetFloatNumeratorVal().GetValue(), "/", v.GetFloatDenominatorVal().GetValue(), v.GetUnit())
+			got[name] = fmt.Sprint(v.GetFloatNumeratorVal().GetValue(), " of ", v.GetFloatDenominatorVal().GetValue())
 		}
 	}
-	want := map[string]string{"Memory": "1024/144384MiB", "SM clock": "1410/1980MHz", "Throttled": "SW power cap", "Power": "699.5/0W"}
+	want := map[string]string{"Memory MiB": "1024 of 144384", "SM clock MHz": "1410 of 1980", "Power W": "699.5 of 0",
+		"Throttled ": "SW power cap"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -320,7 +332,10 @@ func profiledCluster(t *testing.T) *testCluster {
 		for _, r := range []struct {
 			workload, on string
 			rate         float64
-		}{{"resnet50-amp", "NVIDIA H200", 2345}, {"resnet50-amp", "NVIDIA A30", 678}, {"train.py:7:float32", "NVIDIA A30", 0.5}} {
+		}{
+			{"resnet50-amp", "NVIDIA H200", 2345}, {"resnet50-amp", "NVIDIA A30", 678},
+			{"train.py:7:float32", "NVIDIA A30", 0.5},
+		} {
 			keeper.Record(r.workload, cluster.Device{Type: r.on}, profile.Sighting{
 				Curve: speed.Learned{Samples: 10, Seconds: 10 / r.rate, Sigma: 0.1}, LargestBatch: 10, Steps: 20})
 		}
@@ -341,7 +356,8 @@ func (c *testCluster) restartCore(t *testing.T) {
 	t.Helper()
 	c.core.signal(syscall.SIGKILL)
 	_ = c.core.ended()
-	c.core = start(t, append(c.tls("server"), "--listen", c.target, "--profiles", filepath.Join(c.folder, "state", "profiles.db"))...)
+	profiles := filepath.Join(c.folder, "state", "profiles.db")
+	c.core = start(t, append(c.tls("server"), "--listen", c.target, "--profiles", profiles)...)
 	c.core.listening()
 }
 
@@ -350,9 +366,9 @@ func TestTheDevicePluginTellsHowFastWorkloadsRun(t *testing.T) {
 	h := loadPlugin(t, nomadPlugin(t), map[string]any{"agent": c.socket})
 	answers := h.fingerprints()
 	want := stubGroups()
-	want[0].Attributes["samples_per_second_resnet50-amp"] = &wire.Attribute{Value: &wire.Attribute_FloatVal{FloatVal: 680}}
-	want[0].Attributes["samples_per_second_train_py_7_float32"] = &wire.Attribute{Value: &wire.Attribute_FloatVal{FloatVal: 0.5}}
-	want[1].Attributes["samples_per_second_resnet50-amp"] = &wire.Attribute{Value: &wire.Attribute_FloatVal{FloatVal: 2300}}
+	want[0].Attributes["samples_per_second_resnet50-amp"] = rate(680)
+	want[0].Attributes["samples_per_second_train_py_7_float32"] = rate(0.5)
+	want[1].Attributes["samples_per_second_resnet50-amp"] = rate(2300)
 	var got []*wire.DeviceGroup
 	for range 3 { // at first there may be no sample of the devices, then no speeds
 		if got = next(t, answers); cmp.Equal(want, got, protocmp.Transform()) {

@@ -15,8 +15,8 @@ const (
 	defaultAgent = "unix:/run/evenstep/agent.sock" // where an agent for all users of a node listens
 )
 
-// parseConfig reads the plugin's configuration, a map in msgpack in which all may be missing or null, and returns the path
-// of the agent's socket. The error names the key.
+// parseConfig reads the plugin's configuration, a map in msgpack in which all may be missing or null, and returns the
+// path of the agent's socket. The error names the key.
 func parseConfig(data []byte) (socket string, err error) {
 	var values map[string]any
 	if len(data) > 0 {
@@ -43,8 +43,8 @@ func parseConfig(data []byte) (socket string, err error) {
 			defaultAgent)
 	// Tasks get the folder.
 	case strings.Count(filepath.Clean(socket), "/") < 3:
-		return "", fmt.Errorf("config.%s: %.80s is not in a folder of the agent's own; give one as in %s", agentKey, text,
-			defaultAgent)
+		return "", fmt.Errorf("config.%s: %.80s is not in a folder of the agent's own; give one as in %s",
+			agentKey, text, defaultAgent)
 	}
 	return filepath.Clean(socket), nil
 }

@@ -32,22 +32,27 @@ func TestAConfigurationMayBeEmpty(t *testing.T) {
 }
 
 func TestAWrongConfigurationIsNamed(t *testing.T) {
-	for want, data := range map[string][]byte{
-		`config.agent: "5" is no socket; give unix:/PATH`:                  packed(t, map[string]any{"agent": 5}),
-		`config.agent: "[map[a:1]]" is no socket`:                          packed(t, map[string]any{"agent": []any{map[string]any{"a": 1}}}),
-		`config.agent: "" is no socket`:                                    packed(t, map[string]any{"agent": ""}),
-		`config.agent: "/run/evenstep/agent.sock" is no socket`:            packed(t, map[string]any{"agent": "/run/evenstep/agent.sock"}),
-		`config.agent: "tcp:localhost:1" is no socket`:                     packed(t, map[string]any{"agent": "tcp:localhost:1"}),
-		`config.agent: "unix:agent.sock" is no socket`:                     packed(t, map[string]any{"agent": "unix:agent.sock"}),
-		"config.agent: unix:/run/agent.sock is not in a folder of the age": packed(t, map[string]any{"agent": "unix:/run/agent.sock"}),
-		"config.agent: unix:/run/../../x/a is not in a folder of the agen": packed(t, map[string]any{"agent": "unix:/run/../../x/a"}),
-		"config.agnt: unknown; there is agent":                             packed(t, map[string]any{"agnt": "x", "agent": 5}),
-		"config: not a map in msgpack: ":                                   {0xc1},
-		"config: not a map in msgpack:":                                    packed(t, "agent"),
+	for want, agent := range map[string]any{
+		`config.agent: "5" is no socket; give unix:/PATH`:                  5,
+		`config.agent: "[map[a:1]]" is no socket`:                          []any{map[string]any{"a": 1}},
+		`config.agent: "" is no socket`:                                    "",
+		`config.agent: "/run/evenstep/agent.sock" is no socket`:            "/run/evenstep/agent.sock",
+		`config.agent: "tcp:localhost:1" is no socket`:                     "tcp:localhost:1",
+		`config.agent: "unix:agent.sock" is no socket`:                     "unix:agent.sock",
+		"config.agent: unix:/run/agent.sock is not in a folder of the age": "unix:/run/agent.sock",
+		"config.agent: unix:/run/../../x/a is not in a folder of the agen": "unix:/run/../../x/a",
 	} {
-		if socket, err := parseConfig(data); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("got %q, %v, want %q", socket, err, want)
-		}
+		refuses(t, want, packed(t, map[string]any{"agent": agent}))
+	}
+	refuses(t, "config.agnt: unknown; there is agent", packed(t, map[string]any{"agnt": "x", "agent": 5}))
+	refuses(t, "config: not a map in msgpack: ", []byte{0xc1})
+	refuses(t, "config: not a map in msgpack: ", packed(t, "agent"))
+}
+
+func refuses(t *testing.T, want string, data []byte) {
+	t.Helper()
+	if socket, err := parseConfig(data); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %q, %v, want %q", socket, err, want)
 	}
 }
 

@@ -1,9 +1,9 @@
-// Package device is Nomad's device plugin for the GPUs of a node: which there are, how fast each is known to run what was
-// trained on its type, and how it does now.
+// Package device is Nomad's device plugin for the GPUs of a node: which there are, how fast each is known to run what
+// was trained on its type, and how it does now.
 //
 // All of that comes from the node's agent, and through it from the core. Neither has to be there: what does not answer
-// changes nothing, and where nothing ever answered there are no devices. Nomad does not start with a plugin that fails, so
-// this one never does: what is wrong, it logs.
+// changes nothing, and where nothing ever answered there are no devices. Nomad does not start with a plugin that fails,
+// so this one never does: what is wrong, it logs.
 //
 // Nothing of Nomad's own code is in here. Package wire says what goes over the wire.
 package device
@@ -25,7 +25,8 @@ import (
 // Name is the plugin's, and that of its executable, as Nomad wants it.
 const Name = "evenstep-device"
 
-// Vendor is whose devices these are to Nomad. It is not NVIDIA, so that no job gets a GPU from another plugin by chance.
+// Vendor is whose devices these are to Nomad. It is not NVIDIA, so that no job gets a GPU from another plugin by
+// chance.
 const Vendor = "evenstep"
 
 // apiVersion is that of Nomad's API of device plugins.
@@ -42,8 +43,8 @@ var handshake = goplugin.HandshakeConfig{
 // says so and exits 1.
 func Serve(version string) {
 	if os.Getenv(handshake.MagicCookieKey) != handshake.MagicCookieValue {
-		fmt.Fprintf(os.Stderr, "%s is a plugin of Nomad's: put it into the plugin_dir of Nomad's client, which starts it\n",
-			os.Args[0])
+		fmt.Fprintln(os.Stderr, os.Args[0],
+			"is a plugin of Nomad's: put it into the plugin_dir of Nomad's client, which starts it")
 		os.Exit(1)
 	}
 	s := newServer(version, hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: os.Stderr, JSONFormat: true}))

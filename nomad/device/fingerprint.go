@@ -40,8 +40,8 @@ func (s *server) Fingerprint(
 	return nil
 }
 
-// round looks at the devices and at their speeds, and tells what it knows after each: speeds come late where the core is
-// slow.
+// round looks at the devices and at their speeds, and tells what it knows after each: speeds come late where the core
+// is slow.
 func (s *server) round(ctx context.Context, tell func([]*wire.DeviceGroup) error) error {
 	n := s.current()
 	if n == nil {
@@ -103,6 +103,7 @@ func describe(attributes map[string]*wire.Attribute, s *sighting) {
 	least("memory_clock", int64(math.Round(s.MemoryClockMaxMHz)), "MHz")
 	least("cores", int64(s.Cores), "")
 	if s.ComputeCapability != "" {
-		attributes["compute_capability"] = &wire.Attribute{Value: &wire.Attribute_StringVal{StringVal: s.ComputeCapability}}
+		version := &wire.Attribute_StringVal{StringVal: s.ComputeCapability}
+		attributes["compute_capability"] = &wire.Attribute{Value: version}
 	}
 }

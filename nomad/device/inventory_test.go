@@ -60,7 +60,8 @@ func TestWhatCannotBeGivenToAJobIsNoDevice(t *testing.T) {
 	var v inventory
 	mig := devices.Device{ID: "gpu0:mig0", Kind: devices.MIG, Type: "H200 MIG 1g", UUID: "MIG-1", Parent: "GPU-1"}
 	cpu := devices.Device{ID: "cpu", Kind: devices.CPU, Type: "EPYC", UUID: "x"}
-	v.learn(devices.Report{Devices: []devices.Device{mig, cpu, gpu("", "H200"), gpu("c", ""), gpu("d", "H200")}}, time.Time{})
+	all := []devices.Device{mig, cpu, gpu("", "H200"), gpu("c", ""), gpu("d", "H200")}
+	v.learn(devices.Report{Devices: all}, time.Time{})
 	if got := v.shown(time.Time{}); got != "d MIG-1" {
 		t.Errorf("got %q", got)
 	}

@@ -74,8 +74,8 @@ func (n *node) look(ctx context.Context, now time.Time) {
 	n.inventory.learn(r, now)
 }
 
-// rates asks the core, through the agent, how fast workloads run, when that is due. Without an answer speeds stay what they
-// were.
+// rates asks the core, through the agent, how fast workloads run, when that is due. Without an answer speeds stay what
+// they were.
 func (n *node) rates(ctx context.Context, now time.Time) {
 	n.mu.Lock()
 	types := n.inventory.types()

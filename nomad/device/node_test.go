@@ -137,7 +137,9 @@ func TestWhatAScriptedAgentFailsToSayChangesNothing(t *testing.T) {
 		}
 	}
 	text := logged.String()
-	for _, want := range []string{`error="not yet"`, "the agent answers", `error=again`, "context deadline exceeded", `none of gpu, mig, cpu`} {
+	for _, want := range []string{
+		`error="not yet"`, "the agent answers", "error=again", "context deadline exceeded", "none of gpu, mig, cpu",
+	} {
 		if strings.Count(text, want) == 0 {
 			t.Errorf("not %s in:\n%s", want, text)
 		}
@@ -151,7 +153,8 @@ func TestTheScriptedAgentIsAskedForRatesNowAndThen(t *testing.T) {
 	a := &ScriptedAgent{}
 	var answer error
 	a.rates = func() (*evenstepv1.RatesResponse, error) {
-		return &evenstepv1.RatesResponse{Rates: []*evenstepv1.Rate{{Workload: "w", Type: "H200", SamplesPerSecond: 7}}}, answer
+		rate := &evenstepv1.Rate{Workload: "w", Type: "H200", SamplesPerSecond: 7}
+		return &evenstepv1.RatesResponse{Rates: []*evenstepv1.Rate{rate}}, answer
 	}
 	s, logged := serveScripted(t, a)
 	now := s.now()
@@ -193,8 +196,10 @@ func TestTheScriptedAgentIsAskedForRatesNowAndThen(t *testing.T) {
 		}
 		now = now.Add(ratesPause)
 	}
-	if text := logged.String(); strings.Count(text, "the core does not answer") != 3 || strings.Count(text, "the core answers") != 1 {
-		t.Errorf("logged:\n%s", text)
+	for text, times := range map[string]int{"the core does not answer": 3, "the core answers": 1} {
+		if strings.Count(logged.String(), text) != times {
+			t.Errorf("not %d times %q:\n%s", times, text, logged)
+		}
 	}
 }
 

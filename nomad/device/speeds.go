@@ -20,8 +20,8 @@ const (
 	tellBeyond    = 0.10             // a speed counts as another when it differs by more than this share
 )
 
-// speeds are how fast workloads run, as Nomad was told last: samples per second by attribute and type of device. The zero
-// value tells nothing.
+// speeds are how fast workloads run, as Nomad was told last: samples per second by attribute and type of device. The
+// zero value tells nothing.
 type speeds struct {
 	told    map[string]map[string]float64
 	changed time.Time
@@ -45,8 +45,8 @@ func (s *speeds) learn(rates []*evenstepv1.Rate, now time.Time) {
 	}
 }
 
-// byAttribute are samples per second by attribute and type of device, and the attributes by when their workload was seen,
-// the last one first. Of two workloads with one attribute the other one is not told.
+// byAttribute are samples per second by attribute and type of device, and the attributes by when their workload was
+// seen, the last one first. Of two workloads with one attribute the other one is not told.
 func byAttribute(rates []*evenstepv1.Rate) (known map[string]map[string]float64, order []string) {
 	known = make(map[string]map[string]float64)
 	whose := make(map[string]string)

@@ -15,7 +15,8 @@ import (
 
 const leastInterval = time.Second // between two measurements: the agent looks as often
 
-// Stats says how the devices do, at the interval, until Nomad ends the stream. While the agent does not answer it is silent.
+// Stats says how the devices do, at the interval, until Nomad ends the stream. While the agent does not answer it is
+// silent.
 func (s *server) Stats(r *wire.StatsRequest, stream grpc.ServerStreamingServer[wire.StatsResponse]) error {
 	ctx := stream.Context()
 	interval := max(r.GetCollectionInterval().AsDuration(), leastInterval)
@@ -82,7 +83,7 @@ func measure(d *devices.Device) map[string]*wire.StatValue {
 		values["Temperature"] = number(*d.TemperatureCelsius, 0, "C", "")
 	}
 	if d.ECCErrors != nil {
-		values["ECC errors"] = whole(min(*d.ECCErrors, math.MaxInt64), 0, "", "uncorrected, since the driver was loaded")
+		values["ECC errors"] = whole(min(*d.ECCErrors, math.MaxInt64), 0, "", "uncorrected, since the driver began")
 	}
 	return values
 }
