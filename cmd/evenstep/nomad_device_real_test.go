@@ -263,6 +263,7 @@ job "two" {
 
 // What cannot be does not keep Nomad from starting. Only names of keys that there are not do: those it refuses itself.
 func TestARealNomadStartsWithAWrongConfigurationOfTheDevicePlugin(t *testing.T) {
+	nomadProgram(t)
 	n := startNomad(t, `
 plugin_dir = "`+nomadPlugin(t)+`"
 plugin "evenstep-device" {
