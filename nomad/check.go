@@ -98,7 +98,7 @@ func (s *Scheduler) checkRights(ctx context.Context) (found []Finding) {
 		err         error
 	}{
 		{"jobs cannot be listed", "list-jobs", get("/v1/jobs?meta=true", s.namespace)},
-		{"allocations cannot be listed", "read-job", get("/v1/allocations?filter=" + `ClientStatus+==+"pending"`, all)},
+		{"allocations cannot be listed", "read-job", get("/v1/allocations?filter="+`ClientStatus+==+"pending"`, all)},
 		{"jobs cannot be registered", "submit-job",
 			s.write(ctx, jobPath(*probe.ID, "/plan"), namespace, map[string]any{"Job": probe}, nil)},
 		{"Variables of jobs cannot be listed", "variables \"nomad/jobs/*\": list", get("/v1/vars?prefix="+jobsPath, s.namespace)},

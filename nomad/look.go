@@ -177,11 +177,20 @@ func (s *Scheduler) lookForEnded(ctx context.Context, v *view) error {
 		if j.mark == nil || j.mark.held() || len(j.live) > 0 {
 			continue
 		}
-		var all []*api.AllocationListStub
-		if err := s.query(ctx, jobPath(j.ID, "/allocations"), j.Namespace, &all); err != nil && !notFound(err) {
+		all, err := s.allocationsOf(ctx, j)
+		if err != nil {
 			return err
 		}
-		j.ran = slices.ContainsFunc(all, func(a *api.AllocationListStub) bool { return a.JobVersion >= j.mark.version })
+		j.ran = len(all) > 0
 	}
 	return nil
+}
+
+// allocationsOf are a job's allocations, also those that ended; of one that was placed those since.
+func (s *Scheduler) allocationsOf(ctx context.Context, j *job) (all []*api.AllocationListStub, err error) {
+	if err := s.query(ctx, jobPath(j.ID, "/allocations"), j.Namespace, &all); err != nil && !notFound(err) {
+		return nil, err
+	}
+	before := func(a *api.AllocationListStub) bool { return j.mark != nil && a.JobVersion < j.mark.version }
+	return slices.DeleteFunc(all, before), nil
 }

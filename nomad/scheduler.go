@@ -119,7 +119,7 @@ func (s *Scheduler) prepare(ctx context.Context, u reconcile.Update) (*change, e
 	}
 	if !c.start {
 		c.message = released(j, c.variable, u.Why)
-		return c, s.prepareRelease(c)
+		return c, s.prepareRelease(ctx, c)
 	}
 	m := &mark{plan: planID(), version: *j.spec.Version + 1, count: j.count(), submitted: j.submitted()}
 	n, _ := j.spec.need()
@@ -134,27 +134,46 @@ func (s *Scheduler) prepare(ctx context.Context, u reconcile.Update) (*change, e
 }
 
 // prepareRelease takes the mark away, and the count with it where nothing was started yet.
-func (s *Scheduler) prepareRelease(c *change) (err error) {
-	count := 0
+func (s *Scheduler) prepareRelease(ctx context.Context, c *change) (err error) {
 	if !c.job.started() {
-		count = c.job.count()
-		c.most = count
-	} else {
-		c.most = *c.job.spec.TaskGroups[0].Count - len(c.job.live)
+		c.most = c.job.count()
+		c.spec, err = c.job.spec.with(nil, c.most)
+		return err
 	}
-	c.spec, err = c.job.spec.with(nil, count)
+	all, err := s.allocationsOf(ctx, c.job)
+	if err != nil {
+		return err
+	}
+	c.most = *c.job.spec.TaskGroups[0].Count
+	for _, a := range all {
+		runs := a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusPending
+		ended := a.ClientStatus == api.AllocClientStatusComplete && *c.job.spec.Type == api.JobTypeBatch
+		if a.DesiredStatus == api.AllocDesiredStatusRun && (runs || ended) {
+			c.most--
+		}
+	}
+	c.spec, err = c.job.spec.with(nil, 0)
 	return err
 }
 
 func planID() string { return strings.ToLower(rand.Text()[:8]) }
 
-// Requests are the writes that an update of a job in the last snapshot is made of.
+// Requests are the writes that an update of a job in the last snapshot is made of, but for the users' items in its
+// Variable, which may be secrets.
 func (s *Scheduler) Requests(ctx context.Context, u reconcile.Update) ([]Request, error) {
 	c, err := s.prepare(ctx, u)
 	if err != nil || u.Kind == reconcile.Hold {
 		return nil, err
 	}
-	return c.requests(), nil
+	requests := c.requests()
+	if v, is := requests[0].Body.(*api.Variable); is {
+		for name := range v.Items {
+			if !strings.HasPrefix(name, ours) {
+				v.Items[name] = "(kept)"
+			}
+		}
+	}
+	return requests, nil
 }
 
 func (c *change) requests() (all []Request) {

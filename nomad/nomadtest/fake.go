@@ -41,8 +41,7 @@ type Fake struct {
 	events  events
 	stop    chan struct{}
 	done    sync.WaitGroup
-	// Before is called with each request before it is answered, without the lock: tests interfere there.
-	before func(r *http.Request)
+	before  func(r *http.Request)
 }
 
 // StartFake starts a fake with nodes; it ends with the test.
@@ -87,11 +86,28 @@ func (f *Fake) Before(call func(r *http.Request)) {
 
 // Lose makes a node go down with all that runs on it.
 func (f *Fake) Lose(name string) {
+	f.Change(name, func(n *api.Node) { n.Status = "down" })
+}
+
+// Change changes a node, as its client would by a new fingerprint.
+func (f *Fake) Change(name string, change func(n *api.Node)) {
 	f.write(func(s *state) {
 		n := s.nodeByName(name)
-		n.Status = "down"
+		change(n)
 		n.ModifyIndex = s.index
 		s.event(api.TopicNode, n.ID)
+		s.scheduleAll()
+	})
+}
+
+// Finish makes an allocation's task end well.
+func (f *Fake) Finish(id string) {
+	f.write(func(s *state) {
+		for _, a := range s.allocs {
+			if a.ID == id {
+				s.end(a, "run", "complete")
+			}
+		}
 		s.scheduleAll()
 	})
 }

@@ -109,9 +109,14 @@ func (s *state) read(path []string, r *http.Request) answer {
 	case what == "allocations":
 		list := []*api.AllocationListStub{}
 		for _, a := range s.allocs {
-			if in(a.Namespace) && matches(filter, a.ClientStatus) {
-				list = append(list, a.Stub())
+			if !in(a.Namespace) || !matches(filter, a.ClientStatus) {
+				continue
 			}
+			one := a.Stub()
+			if r.URL.Query().Get("resources") == "true" {
+				one.AllocatedResources = a.AllocatedResources
+			}
+			list = append(list, one)
 		}
 		return answer{value: list}
 	case what == "evaluations":
