@@ -13,7 +13,7 @@ import (
 // A constraint that is not understood here counts as satisfied: Nomad itself is asked before anything is placed.
 
 // meets says whether a node satisfies constraints on nodes.
-func (n *node) meets(constraints []*api.Constraint) bool {
+func (n *node) meets(constraints []api.Constraint) bool {
 	for _, c := range constraints {
 		if parseMark(c) != nil {
 			continue
@@ -50,7 +50,7 @@ func (n *node) property(target string) (value, bool) {
 }
 
 // deviceMeets says whether devices satisfy constraints on devices.
-func deviceMeets(d *api.NodeDeviceResource, constraints []*api.Constraint) bool {
+func deviceMeets(d *api.NodeDeviceResource, constraints []api.Constraint) bool {
 	for _, c := range constraints {
 		left, leftOK := deviceProperty(d, c.LTarget)
 		right, rightOK := deviceProperty(d, c.RTarget)

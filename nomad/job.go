@@ -49,7 +49,7 @@ func (j *job) count() int {
 	if j.mark != nil && !j.mark.held() {
 		return j.mark.count
 	}
-	return *j.spec.TaskGroups[0].Count
+	return j.spec.count()
 }
 
 // job is a job in the words of reconcile.

@@ -124,7 +124,7 @@ func (s *Scheduler) seeJobs(ctx context.Context) error {
 			continue
 		}
 		known := before[k]
-		if known == nil || *known.JobModifyIndex != stub.JobModifyIndex {
+		if known == nil || known.JobModifyIndex != stub.JobModifyIndex {
 			known = &spec{}
 			if err := s.query(ctx, jobPath(k.id, ""), k.namespace, known); notFound(err) {
 				continue

@@ -56,8 +56,8 @@ func (m *mark) constraints() []*api.Constraint {
 }
 
 // parseMark reads a constraint; nil where it is none of ours. Of a mark that is not well formed, what remains is a hold.
-func parseMark(c *api.Constraint) *mark {
-	if c == nil || c.LTarget != nodeID || c.Operand != anyOf || !strings.Contains(c.RTarget, "evenstep-") {
+func parseMark(c api.Constraint) *mark {
+	if c.LTarget != nodeID || c.Operand != anyOf || !strings.Contains(c.RTarget, "evenstep-") {
 		return nil
 	}
 	words := strings.Split(c.RTarget, ",")

@@ -11,32 +11,32 @@ import (
 // need is what one allocation of a job needs of its node.
 type need struct {
 	spec    *spec
-	group   *api.TaskGroup
-	device  *api.RequestedDevice // nil where a worker trains on the node's CPU
-	perNode int                  // devices, or 1
-	room    room                 // at least
+	group   *group
+	device  *device // nil where a worker trains on the node's CPU
+	perNode int     // devices, or 1
+	room    room    // at least
 }
 
 // need reads what the job needs; why says what is not steered.
 func (s *spec) need() (n need, why string) {
 	switch {
-	case *s.Type != api.JobTypeBatch && *s.Type != api.JobTypeService:
-		return n, fmt.Sprintf("its type is %s; batch and service are steered", *s.Type)
+	case s.Type != api.JobTypeBatch && s.Type != api.JobTypeService:
+		return n, fmt.Sprintf("its type is %s; batch and service are steered", s.Type)
 	case s.Multiregion != nil:
 		return n, "it runs in several regions"
 	case len(s.TaskGroups) != 1:
 		return n, fmt.Sprintf("it has %d task groups; one is steered", len(s.TaskGroups))
 	}
-	n = need{spec: s, group: s.TaskGroups[0], perNode: 1}
+	n = need{spec: s, group: &s.TaskGroups[0], perNode: 1}
 	for _, t := range n.group.Tasks {
 		if t.Lifecycle == nil || t.Lifecycle.Sidecar {
-			n.room = n.room.add(room{amount(t.Resources.CPU), amount(t.Resources.MemoryMB)})
+			n.room = n.room.add(room{t.Resources.CPU, t.Resources.MemoryMB})
 		}
 		for _, d := range t.Resources.Devices {
 			if n.device != nil {
 				return n, "it asks for devices twice; one device block is steered"
 			}
-			n.device, n.perNode = d, 1
+			n.device, n.perNode = &d, 1
 			if d.Count != nil {
 				n.perNode = int(min(*d.Count, mostDevices))
 			}
@@ -50,13 +50,6 @@ func (s *spec) need() (n need, why string) {
 
 // mostDevices bounds the devices of one node that a job may ask for.
 const mostDevices = 1 << 16
-
-func amount(n *int) int64 {
-	if n == nil {
-		return 0
-	}
-	return int64(*n)
-}
 
 // typeOn is the type of devices that the job gets on a node. ok is false where it can get none there, or where Nomad would
 // choose among several types.
@@ -81,7 +74,7 @@ func (n *need) typeOn(on *node) (typ string, ok bool) {
 
 // runsOn says whether a node may have an allocation of the job, devices aside.
 func (n *need) runsOn(on *node) bool {
-	if !on.in(n.spec.Datacenters, *n.spec.NodePool) || on.NodeResources == nil || !on.meets(n.spec.allConstraints()) {
+	if !on.in(n.spec.Datacenters, n.spec.NodePool) || on.NodeResources == nil || !on.meets(n.spec.allConstraints()) {
 		return false
 	}
 	for _, t := range n.group.Tasks {
@@ -111,5 +104,5 @@ func named(wanted string, d *api.NodeDeviceResource) bool {
 
 // distinct says whether the user has each allocation on a node of its own.
 func (n *need) distinct() bool {
-	return slices.ContainsFunc(n.spec.allConstraints(), func(c *api.Constraint) bool { return c.Operand == api.ConstraintDistinctHosts })
+	return slices.ContainsFunc(n.spec.allConstraints(), func(c api.Constraint) bool { return c.Operand == api.ConstraintDistinctHosts })
 }

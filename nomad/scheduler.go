@@ -110,7 +110,7 @@ func (s *Scheduler) prepare(ctx context.Context, u reconcile.Update) (*change, e
 		return nil, fmt.Errorf("job %s: not in the snapshot", u.Job)
 	}
 	j := s.view.jobs[i]
-	c := &change{job: j, group: *j.spec.TaskGroups[0].Name, source: s.source(ctx, j), start: u.Kind == reconcile.Start}
+	c := &change{job: j, group: j.spec.TaskGroups[0].Name, source: s.source(ctx, j), start: u.Kind == reconcile.Start}
 	path, err := variablePath(j.ID)
 	if err == nil {
 		if c.variable, err = s.variable(ctx, j.Namespace, path); err != nil {
@@ -121,7 +121,7 @@ func (s *Scheduler) prepare(ctx context.Context, u reconcile.Update) (*change, e
 		c.message = released(j, c.variable, u.Why)
 		return c, s.prepareRelease(ctx, c)
 	}
-	m := &mark{plan: planID(), version: *j.spec.Version + 1, count: j.count(), submitted: j.submitted()}
+	m := &mark{plan: planID(), version: j.spec.Version + 1, count: j.count(), submitted: j.submitted()}
 	n, _ := j.spec.need()
 	m.distinct = !n.distinct() || j.mark != nil && j.mark.distinct
 	for _, share := range u.Shares {
@@ -144,10 +144,10 @@ func (s *Scheduler) prepareRelease(ctx context.Context, c *change) (err error) {
 	if err != nil {
 		return err
 	}
-	c.most = *c.job.spec.TaskGroups[0].Count
+	c.most = c.job.spec.count()
 	for _, a := range all {
 		runs := a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusPending
-		ended := a.ClientStatus == api.AllocClientStatusComplete && *c.job.spec.Type == api.JobTypeBatch
+		ended := a.ClientStatus == api.AllocClientStatusComplete && c.job.spec.Type == api.JobTypeBatch
 		if a.DesiredStatus == api.AllocDesiredStatusRun && (runs || ended) {
 			c.most--
 		}
@@ -180,7 +180,7 @@ func (c *change) requests() (all []Request) {
 	if c.variable != nil {
 		all = append(all, carry(c.variable, c.message))
 	}
-	return append(all, Request{"PUT", "/v1/jobs", c.job.Namespace, registration{c.spec, true, *c.job.spec.JobModifyIndex, c.source}})
+	return append(all, Request{"PUT", "/v1/jobs", c.job.Namespace, registration{c.spec, true, c.job.spec.JobModifyIndex, c.source}})
 }
 
 // Apply makes one update: the message for the tasks first, then the registration, which Nomad refuses when the job was
@@ -231,7 +231,7 @@ func (s *Scheduler) try(ctx context.Context, c *change) error {
 	if err := s.write(ctx, jobPath(c.job.ID, "/plan"), c.job.Namespace, body, &plan); err != nil {
 		return err
 	}
-	if plan.JobModifyIndex != *c.job.spec.JobModifyIndex {
+	if plan.JobModifyIndex != c.job.spec.JobModifyIndex {
 		return fmt.Errorf("job %s: changed by another meanwhile", c.job.name)
 	}
 	if plan.Annotations == nil || plan.Annotations.DesiredTGUpdates[c.group] == nil {

@@ -10,39 +10,79 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// spec is a job as Nomad has it. What is sent back is what came, field for field, but for constraints and count: one that
-// this version of Nomad's API does not know must not get lost, or Nomad would replace what runs.
+// spec is a job as Nomad has it, or as its user wants it: what counts here of it, and all of it. What is sent back is what
+// came, field for field, but for constraints and count: one that is not known here must not get lost, or Nomad would
+// replace what runs.
 type spec struct {
-	api.Job
-	raw map[string]json.RawMessage
+	ID, Type, NodePool      string
+	Datacenters             []string
+	Meta                    map[string]string
+	Constraints             []api.Constraint
+	Multiregion, Periodic   *struct{}
+	ParameterizedJob        *struct{}
+	Dispatched              bool
+	Version, JobModifyIndex uint64
+	TaskGroups              []group
+	raw                     map[string]json.RawMessage
 }
 
-// UnmarshalJSON keeps the text beside what it says.
+type group struct {
+	Name        string
+	Count       *int
+	Constraints []api.Constraint
+	Tasks       []task
+	Volumes     map[string]struct{ Type, Source string }
+}
+
+type task struct {
+	Name, Driver string
+	Constraints  []api.Constraint
+	Lifecycle    *struct{ Sidecar bool }
+	Resources    struct {
+		CPU, MemoryMB int64
+		Devices       []device
+	}
+}
+
+// device is what a task asks for.
+type device struct {
+	Name        string
+	Count       *uint64
+	Constraints []api.Constraint
+}
+
+// UnmarshalJSON keeps the text beside what it says. What is missing is what Nomad takes for it.
 func (s *spec) UnmarshalJSON(text []byte) error {
-	if err := json.Unmarshal(text, &s.Job); err != nil {
+	type plain spec
+	if err := json.Unmarshal(text, (*plain)(s)); err != nil {
 		return err
 	}
-	if err := complete(&s.Job); err != nil {
-		return err
+	if s.ID == "" || len(s.TaskGroups) == 0 {
+		return errors.New("not a job: no ID or no TaskGroups")
 	}
-	s.Canonicalize() // from here on no pointer to what counts is nil
+	for i, g := range s.TaskGroups {
+		if g.Name == "" {
+			return fmt.Errorf("not a job: TaskGroups[%d] has no Name", i)
+		}
+	}
+	if s.Type == "" {
+		s.Type = api.JobTypeService
+	}
+	if s.NodePool == "" {
+		s.NodePool = api.NodePoolDefault
+	}
+	if len(s.Datacenters) == 0 {
+		s.Datacenters = []string{"*"}
+	}
 	return json.Unmarshal(text, &s.raw)
 }
 
-// complete says what is missing of a job that Nomad itself would never give.
-func complete(j *api.Job) error {
-	if j.ID == nil || *j.ID == "" || len(j.TaskGroups) == 0 {
-		return errors.New("not a job: no ID or no TaskGroups")
+// count is that of the first group.
+func (s *spec) count() int {
+	if n := s.TaskGroups[0].Count; n != nil {
+		return *n
 	}
-	for i, g := range j.TaskGroups {
-		if g == nil || g.Name == nil || slices.Contains(g.Tasks, nil) || slices.Contains(g.Constraints, nil) {
-			return fmt.Errorf("not a job: TaskGroups[%d] is not complete", i)
-		}
-	}
-	if slices.Contains(j.Constraints, nil) {
-		return errors.New("not a job: Constraints has a null")
-	}
-	return nil
+	return 1
 }
 
 // mark is Evenstep's constraint; nil where there is none.
@@ -56,7 +96,7 @@ func (s *spec) mark() *mark {
 }
 
 // allConstraints are those of the job and of its groups.
-func (s *spec) allConstraints() []*api.Constraint {
+func (s *spec) allConstraints() []api.Constraint {
 	constraints := slices.Clone(s.Constraints)
 	for _, g := range s.TaskGroups {
 		constraints = append(constraints, g.Constraints...)
@@ -64,7 +104,7 @@ func (s *spec) allConstraints() []*api.Constraint {
 	return constraints
 }
 
-// with is the job with another mark, or with none, and its only group's count where that is above 0.
+// with is the job with another mark, or with none, and its first group's count where that is above 0.
 func (s *spec) with(m *mark, count int) (map[string]json.RawMessage, error) {
 	job := maps.Clone(s.raw)
 	before := s.mark()
@@ -109,7 +149,7 @@ func withoutMarks(text json.RawMessage, distinctIsOurs bool) ([]json.RawMessage,
 		if err := json.Unmarshal(text, &c); err != nil {
 			return nil, err
 		}
-		if parseMark(&c) == nil && !(distinctIsOurs && c.Operand == api.ConstraintDistinctHosts) {
+		if parseMark(c) == nil && !(distinctIsOurs && c.Operand == api.ConstraintDistinctHosts) {
 			kept = append(kept, text)
 		}
 	}

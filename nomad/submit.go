@@ -53,10 +53,10 @@ func check(j *spec) error {
 	if _, why := j.need(); why != "" {
 		return errors.New(why)
 	}
-	if j.IsPeriodic() || j.IsParameterized() {
+	if j.Periodic != nil || j.ParameterizedJob != nil {
 		return errors.New("it only starts other jobs, periodically or when dispatched; Nomad lets nobody change those as it should")
 	}
-	_, err := variablePath(*j.ID)
+	_, err := variablePath(j.ID)
 	return err
 }
 
@@ -88,7 +88,7 @@ func (s *Scheduler) parse(ctx context.Context, text []byte) (*Submission, error)
 		namespace = own
 	}
 	j.spec.raw["Namespace"] = marshal(namespace)
-	j.key = key{namespace, *j.spec.ID}
+	j.key = key{namespace, j.spec.ID}
 	return j, nil
 }
 
@@ -126,7 +126,7 @@ func (s *Scheduler) Submit(ctx context.Context, j *Submission) (string, error) {
 // source is what the user wrote of a job, so that Nomad's own pages go on to show it; nil where Nomad does not have it.
 func (s *Scheduler) source(ctx context.Context, j *job) any {
 	var source json.RawMessage
-	path := jobPath(j.ID, "/submission?version="+url.QueryEscape(fmt.Sprint(*j.spec.Version)))
+	path := jobPath(j.ID, "/submission?version="+url.QueryEscape(fmt.Sprint(j.spec.Version)))
 	if err := s.query(ctx, path, j.Namespace, &source); err != nil {
 		return nil
 	}

@@ -329,7 +329,7 @@ func runRefuses(t *testing.T, c *cluster) {
 		"bad meta":  {asJSON(t, newJob("x", "workload=w", 1, 1)), "meta evenstep: global_batch: missing"},
 		"bad id":    {asJSON(t, newJob("x y", words, 1, 1)), "its id cannot be a Variable's path"},
 		"no job":    {`{"Job":{}}`, "no ID or no TaskGroups"},
-		"null":      {`{"Job":{"ID":"x","TaskGroups":[null]}}`, "TaskGroups[0] is not complete"},
+		"null":      {`{"Job":{"ID":"x","TaskGroups":[null]}}`, "TaskGroups[0] has no Name"},
 		"no JSON":   {`{"Job"`, "unexpected end of JSON input"},
 		"no HCL":    {`job "x" {`, "Failed to parse job"},
 		"nothing":   {" ", "400"},
