@@ -10,8 +10,8 @@ import (
 	"github.com/evenstep/evenstep/nomad/nomadtest"
 )
 
-// The shipped policy is enough for the controller, run by hand and as the shipped job, and check names what a smaller one
-// lacks.
+// The shipped policy is enough for the controller, run by hand and as the shipped job, and check names what a smaller
+// one lacks.
 func TestTheLeastRightsOnAgents(t *testing.T) {
 	t.Parallel()
 	agents := nomadtest.StartAgents(t, nomadtest.AgentsOptions{ACL: true}, unlike[:3]...)
@@ -48,7 +48,7 @@ func TestTheLeastRightsOnAgents(t *testing.T) {
 		}
 	}
 	c.env = append(bare[:len(bare):len(bare)], "NOMAD_TOKEN="+token("controller", string(rules)))
-	if out, _, _ := c.evenstep("check"); out != "no controller runs: jobs that wait are held until one does, or evenstep nomad release lets them go\n" {
+	if out, _, _ := c.evenstep("check"); out != "no controller runs: jobs wait until one does, or evenstep nomad release lets them go\n" {
 		t.Errorf("check: %s", out)
 	}
 	log, _, stop := c.controller()

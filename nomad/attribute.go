@@ -50,7 +50,8 @@ func makeUnits() map[string]unit {
 	return units
 }
 
-// written is what a constraint on a device says, as Nomad takes it: a number, maybe with a unit; true or false; or text.
+// written is what a constraint on a device says, as Nomad takes it: a number, maybe with a unit; true or false; or
+// text.
 func written(text string) value {
 	v := value{text: text}
 	number, times := text, 1.0

@@ -27,10 +27,12 @@ func Check(ctx context.Context) []Finding {
 	if err := s.seeNodes(ctx); err != nil {
 		return []Finding{Finding(fmt.Sprintf("the nodes cannot be read: %v", err))}
 	}
-	nodes := slices.SortedFunc(maps.Values(s.seen.nodes), func(a, b *api.Node) int { return strings.Compare(a.Name, b.Name) })
+	nodes := slices.SortedFunc(maps.Values(s.seen.nodes), func(a, b *api.Node) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	found := slices.Concat(checkNodes(nodes), s.checkRights(ctx))
 	if err := s.attend(ctx); err == nil && s.Unattended() {
-		found = append(found, "no controller runs: jobs that wait are held until one does, or evenstep nomad release lets them go")
+		found = append(found, "no controller runs: jobs wait until one does, or evenstep nomad release lets them go")
 	}
 	return append(found, s.checkPlugins(ctx)...)
 }
@@ -65,13 +67,14 @@ func checkNodes(nodes []*api.Node) (found []Finding) {
 	case len(nodes) == 0:
 		add("there are no nodes")
 	case devices == 0:
-		add("no node has devices; see docs/nomad-device.md, or where workers are to train on CPUs, set evenstep_type in the meta of clients")
+		add("no node has devices; see docs/nomad-device.md, or set evenstep_type in the meta of clients whose CPUs are " +
+			"to train")
 	}
 	return found
 }
 
-// checkRights tries what a controller does, in ways that change nothing: a plan of a job, and compare-and-set with an index
-// that nothing has.
+// checkRights tries what a controller does, in ways that change nothing: a plan of a job, and compare-and-set with an
+// index that nothing has.
 func (s *Scheduler) checkRights(ctx context.Context) (found []Finding) {
 	namespace := s.namespace
 	if namespace == api.AllNamespacesNamespace {
@@ -90,6 +93,7 @@ func (s *Scheduler) checkRights(ctx context.Context) (found []Finding) {
 		}
 		return err
 	}
+	const ofJob = jobsPath + "evenstep-check"
 	probe := api.NewBatchJob("evenstep-check", "evenstep-check", "global", 50).AddTaskGroup(
 		api.NewTaskGroup("none", 0).AddTask(api.NewTask("none", "raw_exec").SetConfig("command", "/bin/true")))
 	probe.Namespace = &namespace
@@ -101,11 +105,11 @@ func (s *Scheduler) checkRights(ctx context.Context) (found []Finding) {
 		{"allocations cannot be listed", "read-job", get("/v1/allocations?filter="+`ClientStatus+==+"pending"`, all)},
 		{"jobs cannot be registered", "submit-job",
 			s.write(ctx, jobPath(*probe.ID, "/plan"), namespace, map[string]any{"Job": probe}, nil)},
-		{"Variables of jobs cannot be listed", "variables \"nomad/jobs/*\": list", get("/v1/vars?prefix="+jobsPath, s.namespace)},
-		{"a job's Variable cannot be read", "variables \"nomad/jobs/*\": read", ignoreAbsent(get("/v1/var/"+jobsPath+"evenstep-check", namespace))},
-		{"a job's Variable cannot be written", "variables \"nomad/jobs/*\": write", set(jobsPath+"evenstep-check", namespace)},
-		{"the lease cannot be read", "variables \"evenstep/controller\": read", ignoreAbsent(get("/v1/var/"+leasePath, leaseNamespace))},
-		{"the lease cannot be written", "variables \"evenstep/controller\": write", set(leasePath, leaseNamespace)},
+		{"Variables of jobs cannot be listed", "list of nomad/jobs/*", get("/v1/vars?prefix="+jobsPath, s.namespace)},
+		{"a job's Variable cannot be read", "read of nomad/jobs/*", ignoreAbsent(get("/v1/var/"+ofJob, namespace))},
+		{"a job's Variable cannot be written", "write of nomad/jobs/*", set(ofJob, namespace)},
+		{"the lease cannot be read", "read of " + leasePath, ignoreAbsent(get("/v1/var/"+leasePath, leaseNamespace))},
+		{"the lease cannot be written", "write of " + leasePath, set(leasePath, leaseNamespace)},
 	} {
 		if right.err != nil {
 			found = append(found, Finding(fmt.Sprintf("%s: %v; the policy needs %s", right.what, right.err, right.needs)))
@@ -121,8 +125,8 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// checkPlugins looks into the plugin_dir of the agent that was asked, where that is on this host: Nomad starts each file in
-// there, and does not start itself where one is no plugin of Nomad's.
+// checkPlugins looks into the plugin_dir of the agent that was asked, where that is on this host: Nomad starts each
+// file in there, and does not start itself where one is no plugin of Nomad's.
 func (s *Scheduler) checkPlugins(ctx context.Context) (found []Finding) {
 	var self struct {
 		Config struct{ PluginDir string }
@@ -133,8 +137,7 @@ func (s *Scheduler) checkPlugins(ctx context.Context) (found []Finding) {
 	files, _ := filepath.Glob(filepath.Join(self.Config.PluginDir, "evenstep*"))
 	for _, file := range files {
 		if name := filepath.Base(file); name != "evenstep-device" {
-			found = append(found, Finding(fmt.Sprintf("%s is no plugin of Nomad's, and Nomad does not start with it: move it out of %s",
-				file, strings.TrimSuffix(self.Config.PluginDir, "/"))))
+			found = append(found, Finding(file+" is no plugin of Nomad's, which does not start with it: move it elsewhere"))
 		}
 	}
 	return found

@@ -108,9 +108,11 @@ func satisfied(operand string, left, right value, leftOK, rightOK bool) bool {
 		form, err := regexp.Compile(right.text)
 		return both && err == nil && form.MatchString(left.text)
 	case api.ConstraintSetContains, api.ConstraintSetContainsAll:
-		return both && !slices.ContainsFunc(set(right.text), func(w string) bool { return !slices.Contains(set(left.text), w) })
+		missing := func(word string) bool { return !slices.Contains(set(left.text), word) }
+		return both && !slices.ContainsFunc(set(right.text), missing)
 	case api.ConstraintSetContainsAny:
-		return both && slices.ContainsFunc(set(right.text), func(w string) bool { return slices.Contains(set(left.text), w) })
+		there := func(word string) bool { return slices.Contains(set(left.text), word) }
+		return both && slices.ContainsFunc(set(right.text), there)
 	case api.ConstraintVersion, api.ConstraintSemver:
 		return both && versionIn(left.text, right.text, operand == api.ConstraintSemver)
 	}
@@ -145,8 +147,8 @@ func set(list string) []string {
 	return words
 }
 
-// versionIn says whether a version is in a range such as ">= 1.6, < 2". A pre-release is in one without pre-releases where
-// versions are semantic.
+// versionIn says whether a version is in a range such as ">= 1.6, < 2". A pre-release is in one without pre-releases
+// where versions are semantic.
 func versionIn(text, wanted string, semantic bool) bool {
 	v, err := version.NewVersion(text)
 	if err != nil {

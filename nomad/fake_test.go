@@ -115,8 +115,8 @@ func TestUnknownFieldsStayOnTheFake(t *testing.T) {
 	}
 }
 
-// Where Nomad would replace what runs, nothing is registered: here the node of the other allocation has changed so that the
-// job would not be placed there again.
+// Where Nomad would replace what runs, nothing is registered: here the node of the other allocation has changed so that
+// the job would not be placed there again.
 func TestNoRunningAllocationIsReplacedOnTheFake(t *testing.T) {
 	t.Parallel()
 	f := nomadtest.StartFake(t, unlike...)

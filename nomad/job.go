@@ -133,8 +133,8 @@ func (v *view) steerable(j *job, r *reconcile.Job) string {
 	return ""
 }
 
-// allow fills in nodes and types of devices that the job may have. A node that has a type which the job gets elsewhere but
-// not there is left out, and so are, while there are enough others, nodes without room.
+// allow fills in nodes and types of devices that the job may have. A node that has a type which the job gets elsewhere
+// but not there is left out, and so are, while there are enough others, nodes without room.
 func (v *view) allow(r *reconcile.Job, n *need) {
 	types := map[string]string{} // by node
 	r.Nodes, r.Types = []string{}, []string{}
@@ -149,7 +149,8 @@ func (v *view) allow(r *reconcile.Job, n *need) {
 	var roomy []string
 	for _, on := range v.nodes {
 		typ, ok := types[on.name]
-		if !ok || slices.ContainsFunc(on.pools, func(p pool) bool { return p.typ != typ && slices.Contains(r.Types, p.typ) }) {
+		another := func(p pool) bool { return p.typ != typ && slices.Contains(r.Types, p.typ) }
+		if !ok || slices.ContainsFunc(on.pools, another) {
 			continue
 		}
 		r.Nodes = append(r.Nodes, on.name)

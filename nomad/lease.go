@@ -11,8 +11,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// The lease is a Variable that one controller holds at a time: who steers jobs writes its name there, and again while it
-// goes on, by compare-and-set. Controllers of several namespaces share the nodes, so there is one lease for them all.
+// The lease is a Variable that one controller holds at a time: who steers jobs writes its name there, and again while
+// it goes on, by compare-and-set. Controllers of several namespaces share the nodes, so there is one lease for them
+// all.
 //
 // When it was last written says as well since when nobody has attended to the jobs that wait.
 const (
@@ -113,7 +114,8 @@ func (s *Scheduler) abandoned(j *job) string {
 		from = j.submitted()
 	}
 	if alone := s.lease.attended.Sub(from); !s.lease.attended.IsZero() && alone > s.HoldLimit {
-		return fmt.Sprintf("no controller ran for %v while it was held, and the limit is %v", alone.Round(time.Second), s.HoldLimit)
+		return fmt.Sprintf("no controller ran for %v while it was held, and the limit is %v", alone.Round(time.Second),
+			s.HoldLimit)
 	}
 	return ""
 }

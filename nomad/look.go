@@ -78,7 +78,8 @@ func (s *Scheduler) see(ctx context.Context, changed topics) error {
 	// Others' allocations count as well, where the token lets us see them.
 	all := api.AllNamespacesNamespace
 	s.seen.allocs, s.seen.evals = nil, nil
-	if err := s.query(ctx, "/v1/allocations?resources=true&filter="+url.QueryEscape(liveFilter), all, &s.seen.allocs); err != nil {
+	path := "/v1/allocations?resources=true&filter=" + url.QueryEscape(liveFilter)
+	if err := s.query(ctx, path, all, &s.seen.allocs); err != nil {
 		return err
 	}
 	return s.query(ctx, "/v1/evaluations?filter="+url.QueryEscape(`Status == "blocked"`), all, &s.seen.evals)
@@ -151,8 +152,8 @@ func (v *view) setLive() {
 	}
 }
 
-// setBlocked says which jobs Nomad finds no place for. Of ours that is worth knowing of those that were placed, of others
-// because they queue for the same nodes.
+// setBlocked says which jobs Nomad finds no place for. Of ours that is worth knowing of those that were placed, of
+// others because they queue for the same nodes.
 func (v *view) setBlocked(evals []*api.Evaluation, stubs []*stub) {
 	since := map[key]time.Time{}
 	for _, e := range evals {

@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// mark is what Evenstep's constraint on a job says. It is one on the node's id, which has to be in a set: that set holds
-// a word of ours, which is no node's id, and once the job was placed the ids of its nodes.
+// mark is what Evenstep's constraint on a job says. It is one on the node's id, which has to be in a set: that set
+// holds a word of ours, which is no node's id, and once the job was placed the ids of its nodes.
 //
 //	${node.unique.id} set_contains_any "evenstep-hold"
 //	${node.unique.id} set_contains_any "evenstep-plan-k7wq2m4a-v3-n2-t1795994514,2f3be125-…,f0c4b90e-…"
@@ -48,14 +48,16 @@ func (m *mark) constraints() []*api.Constraint {
 	if m.distinct {
 		word += "-d"
 	}
-	constraints := []*api.Constraint{api.NewConstraint(nodeID, anyOf, strings.Join(append([]string{word}, m.nodes...), ","))}
+	ids := strings.Join(append([]string{word}, m.nodes...), ",")
+	constraints := []*api.Constraint{api.NewConstraint(nodeID, anyOf, ids)}
 	if m.distinct {
 		constraints = append(constraints, api.NewConstraint("", api.ConstraintDistinctHosts, "true"))
 	}
 	return constraints
 }
 
-// parseMark reads a constraint; nil where it is none of ours. Of a mark that is not well formed, what remains is a hold.
+// parseMark reads a constraint; nil where it is none of ours. Of a mark that is not well formed, what remains is a
+// hold.
 func parseMark(c api.Constraint) *mark {
 	if c.LTarget != nodeID || c.Operand != anyOf || !strings.Contains(c.RTarget, "evenstep-") {
 		return nil

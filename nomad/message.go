@@ -58,8 +58,8 @@ func wordsOf(j *job) message {
 	return said
 }
 
-// released is the message of a job that is let go. One that has started goes on under the name and with the count that it
-// has, and without sizes, since others may take the place of its nodes.
+// released is the message of a job that is let go. One that has started goes on under the name and with the count that
+// it has, and without sizes, since others may take the place of its nodes.
 func released(j *job, before *api.Variable, why string) message {
 	said := wordsOf(j)
 	said[ours+"released"] = why

@@ -51,8 +51,8 @@ func (s *spec) need() (n need, why string) {
 // mostDevices bounds the devices of one node that a job may ask for.
 const mostDevices = 1 << 16
 
-// typeOn is the type of devices that the job gets on a node. ok is false where it can get none there, or where Nomad would
-// choose among several types.
+// typeOn is the type of devices that the job gets on a node. ok is false where it can get none there, or where Nomad
+// would choose among several types.
 func (n *need) typeOn(on *node) (typ string, ok bool) {
 	if !n.runsOn(on) {
 		return "", false
@@ -104,5 +104,7 @@ func named(wanted string, d *api.NodeDeviceResource) bool {
 
 // distinct says whether the user has each allocation on a node of its own.
 func (n *need) distinct() bool {
-	return slices.ContainsFunc(n.spec.allConstraints(), func(c api.Constraint) bool { return c.Operand == api.ConstraintDistinctHosts })
+	return slices.ContainsFunc(n.spec.allConstraints(), func(c api.Constraint) bool {
+		return c.Operand == api.ConstraintDistinctHosts
+	})
 }

@@ -29,9 +29,8 @@ func (r room) within(x room) bool { return r.cpu <= x.cpu && r.memoryMB <= x.mem
 
 // pool is devices of one type.
 type pool struct {
-	typ    string
-	total  int
-	others int // of them, those held by who is no job of ours that is steered
+	typ   string
+	total int // healthy ones
 }
 
 const (

@@ -11,8 +11,8 @@ import (
 // ErrNotWaiting is of a job that does not wait for Evenstep.
 var ErrNotWaiting = errors.New("does not wait for Evenstep")
 
-// Release leaves a job, or all jobs where the name is empty, to Nomad's own placement, for good. It returns the names of
-// those that waited for us.
+// Release leaves a job, or all jobs where the name is empty, to Nomad's own placement, for good. It returns the names
+// of those that waited for us.
 func (s *Scheduler) Release(ctx context.Context, name string) ([]string, error) {
 	released, err := s.release(ctx, func(j *reconcile.Job) string {
 		if name == "" || j.ID == name {
@@ -51,7 +51,10 @@ func (s *Scheduler) release(ctx context.Context, why func(*reconcile.Job) string
 		}
 		// One that cannot be let go keeps none of the others.
 		if e := s.Apply(ctx, reconcile.Update{Job: j.ID, Kind: reconcile.Release, Why: reason}); e != nil {
-			err = errors.Join(err, e)
+			if err != nil {
+				e = fmt.Errorf("%w; %w", err, e)
+			}
+			err = e
 			continue
 		}
 		released = append(released, j.ID)

@@ -180,7 +180,8 @@ func (c *change) requests() (all []Request) {
 	if c.variable != nil {
 		all = append(all, carry(c.variable, c.message))
 	}
-	return append(all, Request{"PUT", "/v1/jobs", c.job.Namespace, registration{c.spec, true, c.job.spec.JobModifyIndex, c.source}})
+	body := registration{c.spec, true, c.job.spec.JobModifyIndex, c.source}
+	return append(all, Request{"PUT", "/v1/jobs", c.job.Namespace, body})
 }
 
 // Apply makes one update: the message for the tasks first, then the registration, which Nomad refuses when the job was
@@ -237,14 +238,16 @@ func (s *Scheduler) try(ctx context.Context, c *change) error {
 	if plan.Annotations == nil || plan.Annotations.DesiredTGUpdates[c.group] == nil {
 		return fmt.Errorf("job %s: Nomad does not say what a change would do", c.job.name)
 	}
-	does := plan.Annotations.DesiredTGUpdates[c.group]
+	does, evicts := plan.Annotations.DesiredTGUpdates[c.group], len(plan.Annotations.PreemptedAllocs)
 	switch failed := plan.FailedTGAllocs[c.group]; {
 	case does.DestructiveUpdate > 0 || does.Stop > 0:
-		return fmt.Errorf("job %s: Nomad would replace %d of its allocations and stop %d", c.job.name, does.DestructiveUpdate, does.Stop)
-	case len(plan.Annotations.PreemptedAllocs) > 0:
-		return fmt.Errorf("job %s: Nomad would evict %d allocations of others for it", c.job.name, len(plan.Annotations.PreemptedAllocs))
+		return fmt.Errorf("job %s: Nomad would replace %d of its allocations and stop %d", c.job.name,
+			does.DestructiveUpdate, does.Stop)
+	case evicts > 0:
+		return fmt.Errorf("job %s: Nomad would evict %d allocations of others for it", c.job.name, evicts)
 	case int(does.Place) > c.most:
-		return fmt.Errorf("job %s: Nomad would start %d allocations, not %d at most: some have ended", c.job.name, does.Place, c.most)
+		return fmt.Errorf("job %s: Nomad would start %d allocations, not %d at most: some have ended", c.job.name,
+			does.Place, c.most)
 	case c.start && failed != nil:
 		return fmt.Errorf("job %s: Nomad finds no place for it there: %s", c.job.name, reasons(failed))
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// spec is a job as Nomad has it, or as its user wants it: what counts here of it, and all of it. What is sent back is what
-// came, field for field, but for constraints and count: one that is not known here must not get lost, or Nomad would
-// replace what runs.
+// spec is a job as Nomad has it, or as its user wants it: what counts here of it, and all of it. What is sent back is
+// what came, field for field, but for constraints and count: one that is not known here must not get lost, or Nomad
+// would replace what runs.
 type spec struct {
 	ID, Type, NodePool      string
 	Datacenters             []string

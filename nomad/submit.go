@@ -29,8 +29,8 @@ type SpecError struct{ error }
 // Unwrap gives what is not right.
 func (e *SpecError) Unwrap() error { return e.error }
 
-// Prepare makes a submission of a specification in HCL, which Nomad itself parses, or in JSON as `nomad job run -output`
-// prints it. It refuses a job that does not ask for Evenstep, or asks for what is not steered.
+// Prepare makes a submission of a specification in HCL, which Nomad itself parses, or in JSON as `nomad job run
+// -output` prints it. It refuses a job that does not ask for Evenstep, or asks for what is not steered.
 func (s *Scheduler) Prepare(ctx context.Context, text []byte) (*Submission, error) {
 	j, err := s.parse(ctx, text)
 	if err != nil {
@@ -45,7 +45,8 @@ func (s *Scheduler) Prepare(ctx context.Context, text []byte) (*Submission, erro
 // check says why a job would not be steered.
 func check(j *spec) error {
 	if _, asks := j.Meta[metaKey]; !asks {
-		return errors.New("it does not ask for Evenstep; give meta { evenstep = \"workload=... global_batch=... samples=...\" }")
+		return errors.New("it does not ask for Evenstep; give meta { evenstep = \"workload=... global_batch=... " +
+			"samples=...\" }")
 	}
 	if _, err := request.Parse(j.Meta[metaKey]); err != nil {
 		return fmt.Errorf("meta evenstep: %w", err)
@@ -54,7 +55,7 @@ func check(j *spec) error {
 		return errors.New(why)
 	}
 	if j.Periodic != nil || j.ParameterizedJob != nil {
-		return errors.New("it only starts other jobs, periodically or when dispatched; Nomad lets nobody change those as it should")
+		return errors.New("it only starts other jobs, periodically or when dispatched, which Nomad lets nobody change well")
 	}
 	_, err := variablePath(j.ID)
 	return err
@@ -66,6 +67,7 @@ func (s *Scheduler) parse(ctx context.Context, text []byte) (*Submission, error)
 		namespace = api.DefaultNamespace
 	}
 	j := &Submission{spec: &spec{}, source: &api.JobSubmission{Source: string(text), Format: "hcl2"}}
+	hcl := api.JobsParseRequest{JobHCL: string(text)}
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		var wrapped struct{ Job json.RawMessage }
 		if err := json.Unmarshal(text, &wrapped); err != nil {
@@ -78,7 +80,7 @@ func (s *Scheduler) parse(ctx context.Context, text []byte) (*Submission, error)
 			return nil, &SpecError{err}
 		}
 		j.source.Format = "json"
-	} else if err := s.write(ctx, "/v1/jobs/parse", namespace, api.JobsParseRequest{JobHCL: string(text)}, j.spec); refused(err, 400) {
+	} else if err := s.write(ctx, "/v1/jobs/parse", namespace, hcl, j.spec); refused(err, 400) {
 		return nil, &SpecError{err}
 	} else if err != nil {
 		return nil, err

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// sweep takes back the messages of jobs that Nomad does not know any more. It is a controller's; what cannot be taken back
-// is tried again later.
+// sweep takes back the messages of jobs that Nomad does not know any more. It is a controller's; what cannot be taken
+// back is tried again later.
 func (s *Scheduler) sweep(ctx context.Context) error {
 	var list []*api.VariableMetadata
 	if err := s.query(ctx, "/v1/vars?prefix="+jobsPath, s.namespace, &list); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/evenstep/evenstep/nomad/nomadtest"
 )
 
-// The example trains: three allocations meet, and begin with the sizes of the plan, each on the node that it was planned
-// for. One that was not placed by Evenstep meets as well.
+// The example trains: three allocations meet, and begin with the sizes of the plan, each on the node that it was
+// planned for. One that was not placed by Evenstep meets as well.
 func TestTheExampleTrainsOnAgents(t *testing.T) {
 	t.Parallel()
 	agents := nomadtest.StartAgents(t, nomadtest.AgentsOptions{}, unlike[:3]...)

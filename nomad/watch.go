@@ -13,8 +13,8 @@ import (
 )
 
 // watch is what Nomad's event stream says. It names what to ask for again, and never what there is: events get lost
-// without a trace where a stream begins, and there is none of Variables. So what is known stays what lists say, and all is
-// asked for anew after each beginning of a stream, and while there is none.
+// without a trace where a stream begins, and there is none of Variables. So what is known stays what lists say, and all
+// is asked for anew after each beginning of a stream, and while there is none.
 type watch struct {
 	mu      sync.Mutex
 	streams bool

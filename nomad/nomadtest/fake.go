@@ -1,5 +1,5 @@
-// Package nomadtest is Nomad for tests: Fake answers Nomad's HTTP API from memory, for machines without a nomad binary, and
-// Agents runs a real server and real clients on loopback. What holds on both is tried on both.
+// Package nomadtest is Nomad for tests: Fake answers Nomad's HTTP API from memory, for machines without a nomad binary,
+// and Agents runs a real server and real clients on loopback. What holds on both is tried on both.
 package nomadtest
 
 import (
@@ -27,8 +27,8 @@ type Node struct {
 	Devices []*api.NodeDeviceResource // of the fake alone
 }
 
-// Fake is a Nomad server in memory, with clients whose tasks all are `sleep SECONDS`. It schedules as Nomad does in what
-// Evenstep rests on: constraints, devices, count, versions; updates in place and destructive ones; plans; blocked
+// Fake is a Nomad server in memory, with clients whose tasks all are `sleep SECONDS`. It schedules as Nomad does in
+// what Evenstep rests on: constraints, devices, count, versions; updates in place and destructive ones; plans; blocked
 // evaluations; drains and lost nodes; compare-and-set. It knows no restarts, deployments or priorities.
 type Fake struct {
 	t      *testing.T

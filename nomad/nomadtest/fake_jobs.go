@@ -2,6 +2,7 @@ package nomadtest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -30,7 +31,7 @@ func newJob(raw map[string]json.RawMessage, namespace string) (*job, error) {
 		return nil, err
 	}
 	if j.ID == nil || len(j.TaskGroups) == 0 {
-		return nil, fmt.Errorf("Missing job ID or task groups")
+		return nil, errors.New("missing job ID or task groups")
 	}
 	if j.Namespace == nil || *j.Namespace == "" {
 		j.Namespace = &namespace
@@ -51,9 +52,10 @@ func asJSON(value any) json.RawMessage {
 
 // set sets what the server sets in a job.
 func (j *job) set(index, version, created uint64, submitted int64) {
-	j.JobModifyIndex, j.ModifyIndex, j.CreateIndex, j.Version, j.SubmitTime = &index, &index, &created, &version, &submitted
-	for name, value := range map[string]any{"JobModifyIndex": index, "ModifyIndex": index, "CreateIndex": created, "Version": version,
-		"SubmitTime": submitted, "Stop": *j.Stop, "Type": *j.Type, "NodePool": *j.NodePool, "Datacenters": j.Datacenters} {
+	j.JobModifyIndex, j.ModifyIndex, j.CreateIndex = &index, &index, &created
+	j.Version, j.SubmitTime = &version, &submitted
+	for name, value := range map[string]any{"JobModifyIndex": index, "ModifyIndex": index, "CreateIndex": created,
+		"Version": version, "SubmitTime": submitted, "Stop": *j.Stop, "Type": *j.Type, "NodePool": *j.NodePool, "Datacenters": j.Datacenters} {
 		j.raw[name] = asJSON(value)
 	}
 }
@@ -133,7 +135,8 @@ func (f *Fake) plan(r *http.Request) answer {
 	s.put(j, before)
 	done := s.schedule(j)
 	group := *j.TaskGroups[0].Name
-	out := api.JobPlanResponse{Annotations: &api.PlanAnnotations{DesiredTGUpdates: map[string]*api.DesiredUpdates{group: &done.updates}}}
+	updates := map[string]*api.DesiredUpdates{group: &done.updates}
+	out := api.JobPlanResponse{Annotations: &api.PlanAnnotations{DesiredTGUpdates: updates}}
 	if before != nil {
 		out.JobModifyIndex = *before.JobModifyIndex
 	}

@@ -66,7 +66,9 @@ func (s *state) schedule(j *job) (done outcome) {
 
 // place makes the allocations that are missing, as far as there are nodes for them.
 func (s *state) place(j *job, group *api.TaskGroup, taken map[string]bool, done *outcome) {
-	s.evals = slices.DeleteFunc(s.evals, func(e *api.Evaluation) bool { return e.JobID == *j.ID && e.Namespace == *j.Namespace })
+	s.evals = slices.DeleteFunc(s.evals, func(e *api.Evaluation) bool {
+		return e.JobID == *j.ID && e.Namespace == *j.Namespace
+	})
 	if *j.Stop {
 		return
 	}
@@ -82,8 +84,8 @@ func (s *state) place(j *job, group *api.TaskGroup, taken map[string]bool, done 
 		}
 	}
 	if done.failed != nil {
-		s.evals = append(s.evals, &api.Evaluation{ID: s.newID("eval"), JobID: *j.ID, Namespace: *j.Namespace, Status: "blocked",
-			CreateTime: time.Now().UnixNano(), FailedTGAllocs: map[string]*api.AllocationMetric{*group.Name: done.failed}})
+		s.evals = append(s.evals, &api.Evaluation{ID: s.newID("eval"), JobID: *j.ID, Namespace: *j.Namespace,
+			Status: "blocked", CreateTime: time.Now().UnixNano(), FailedTGAllocs: map[string]*api.AllocationMetric{*group.Name: done.failed}})
 		s.event(api.TopicEvaluation, *j.ID)
 	}
 }
@@ -94,8 +96,8 @@ func (s *state) start(j *job, group *api.TaskGroup, name string) bool {
 		if n.Status != "ready" || n.SchedulingEligibility != "eligible" || !s.fits(j, group, n, nil) {
 			continue
 		}
-		a := &api.Allocation{ID: s.newID("alloc"), Name: name, Namespace: *j.Namespace, JobID: *j.ID, Job: &j.Job, TaskGroup: *group.Name,
-			NodeID: n.ID, NodeName: n.Name, DesiredStatus: "run", ClientStatus: "running", CreateTime: time.Now().UnixNano(),
+		a := &api.Allocation{ID: s.newID("alloc"), Name: name, Namespace: *j.Namespace, JobID: *j.ID, Job: &j.Job,
+			TaskGroup: *group.Name, NodeID: n.ID, NodeName: n.Name, DesiredStatus: "run", ClientStatus: "running", CreateTime: time.Now().UnixNano(),
 			AllocatedResources: s.give(group, n)}
 		s.touch(a)
 		s.allocs = append(s.allocs, a)
@@ -123,10 +125,12 @@ func (s *state) destroys(before *api.Job, j *job) bool {
 		g.Count, g.Constraints = nil, nil
 		return g
 	}
-	return !reflect.DeepEqual(before.Meta, j.Meta) || !reflect.DeepEqual(bare(*before.TaskGroups[0]), bare(*j.TaskGroups[0]))
+	return !reflect.DeepEqual(before.Meta, j.Meta) ||
+		!reflect.DeepEqual(bare(*before.TaskGroups[0]), bare(*j.TaskGroups[0]))
 }
 
-// fits says whether a node may have an allocation, beside those that it has; but for one, which is to be replaced there.
+// fits says whether a node may have an allocation, beside those that it has; but for one, which is to be replaced
+// there.
 func (s *state) fits(j *job, group *api.TaskGroup, n *api.Node, but *api.Allocation) bool {
 	if *j.NodePool != "all" && *j.NodePool != n.NodePool {
 		return false
@@ -244,7 +248,8 @@ func (s *state) give(group *api.TaskGroup, n *api.Node) *api.AllocatedResources 
 			ids := s.free(n, wanted, nil)[:*wanted.Count]
 			for _, d := range n.NodeResources.Devices {
 				if slices.ContainsFunc(d.Instances, func(one *api.NodeDevice) bool { return one.ID == ids[0] }) {
-					r.Devices = append(r.Devices, &api.AllocatedDeviceResource{Vendor: d.Vendor, Type: d.Type, Name: d.Name, DeviceIDs: ids})
+					given := &api.AllocatedDeviceResource{Vendor: d.Vendor, Type: d.Type, Name: d.Name, DeviceIDs: ids}
+					r.Devices = append(r.Devices, given)
 				}
 			}
 		}

@@ -51,8 +51,8 @@ func newState(nodes []Node) *state {
 				"cpu.numcores": "8"},
 			Meta:    map[string]string{"evenstep_type": n.Type},
 			Drivers: map[string]*api.DriverInfo{"raw_exec": {Detected: true, Healthy: true}},
-			NodeResources: &api.NodeResources{Cpu: api.NodeCpuResources{CpuShares: 8000}, Memory: api.NodeMemoryResources{MemoryMB: 8000},
-				Devices: n.Devices},
+			NodeResources: &api.NodeResources{Cpu: api.NodeCpuResources{CpuShares: 8000},
+				Memory: api.NodeMemoryResources{MemoryMB: 8000}, Devices: n.Devices},
 			ReservedResources: &api.NodeReservedResources{}, CreateIndex: 1, ModifyIndex: 1,
 		})
 	}
