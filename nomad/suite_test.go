@@ -342,6 +342,13 @@ func runRefuses(t *testing.T, c *cluster) {
 			t.Errorf("%s: exit %d: %s", name, code, said)
 		}
 	}
+	// The example, in HCL that Nomad parses.
+	if out, said, code := c.evenstep("run", "../examples/nomad/torchrun.nomad.hcl"); out != "train\n" || code != 0 {
+		t.Errorf("run of HCL: %q, %q, exit %d", out, said, code)
+	}
+	if got := c.info("train").Constraints; len(got) != 1 || got[0].RTarget != "evenstep-hold" {
+		t.Errorf("the constraints of what was registered are %v", got)
+	}
 	if _, _, code := c.evenstep("run", c.folder+"/absent"); code != 2 {
 		t.Errorf("no file: exit %d", code)
 	}
