@@ -22,7 +22,7 @@ func Describe(ctx context.Context, p *plugin.External) (version string, err erro
 		return "", err
 	}
 	r, err := devicesv1.NewDevicesClient(conn).Describe(ctx, &devicesv1.DescribeRequest{})
-	return plugin.Line(r.GetVersion()), p.Fault(err)
+	return plugin.VersionOf(r.GetVersion()), p.Fault(err)
 }
 
 // New returns a prober that asks the plugin. One that does not answer in time, since a driver's call may hang, is
