@@ -75,8 +75,9 @@ func openPlugins(folder string, log hclog.Logger) (*plugin.Folder, error) {
 	if err != nil {
 		return nil, badInput(fmt.Errorf("--plugin-dir: %w", err))
 	}
+	taken := slices.Concat(kindNames(), placementPolicies())
 	for _, p := range found.Plugins {
-		if p.Kind == plugin.Policy && p.Refused == nil && slices.Contains(policyNames(), p.Name) {
+		if p.Kind == plugin.Policy && p.Refused == nil && slices.Contains(taken, p.Name) {
 			p.Refused = errors.New("its name is that of a built-in policy; give it another")
 		}
 	}
@@ -99,7 +100,7 @@ type pluginEntry struct {
 }
 
 func builtins() (entries []pluginEntry) {
-	for _, name := range policyNames() {
+	for _, name := range slices.Concat(policyNames(), placementPolicies()) {
 		entries = append(entries, pluginEntry{plugin.Policy, name, version, "built-in", "ok", ""})
 	}
 	return append(entries, pluginEntry{plugin.Devices, "cpu", version, "built-in", "ok", ""})

@@ -258,6 +258,45 @@ func atoi(digits string) (n int) {
 	return n
 }
 
+// Who has the time gets the answer to each step from that step, and how it failed in the end.
+func TestAPatientCallerWaits(t *testing.T) {
+	for name, why := range map[string]string{
+		"moves":    "",
+		"stays":    "",
+		"nonsense": "batch_sizes: they sum to 26; give sizes that sum to global_batch 24",
+		"panics":   "its process died",
+		"hangs":    "no answer within 2s",
+		"refuses":  "not this job",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, err := NewPatient(external(t, name), problem24, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for step := range 20 {
+				d, changed := p.Step(seen24, 4)
+				if name == "moves" && (changed != (step == 0) || !slices.Equal(d.BatchSizes, []int{6, 8, 10})) {
+					t.Errorf("step %d: %+v, %v", step, d, changed)
+				}
+				if err := problem24.CheckSizes(d.BatchSizes); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := p.Close(); why == "" && err != nil || why != "" && (err == nil || err.Error() != why) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if _, err := NewPatient(external(t, "moves"), problem24, []int{24}); err == nil {
+		t.Error("a job that cannot be began")
+	}
+	large := sizing.Problem{GlobalBatch: math.MaxUint32 + 1, Quantum: 1, Workers: []sizing.Worker{{Max: math.MaxUint32 + 1}}}
+	if _, err := NewPatient(external(t, "moves"), large, nil); err == nil || !strings.HasPrefix(err.Error(), "global_batch: ") {
+		t.Errorf("what does not fit the wire: %v", err)
+	}
+}
+
 func TestAJobThatCannotBe(t *testing.T) {
 	p := external(t, "moves")
 	for name, start := range map[string][]int{"other sums": {2, 2, 2}, "too few": {24}} {
