@@ -57,7 +57,7 @@ func jobPolicies(plugins *plugin.Folder, log hclog.Logger) service.Policies {
 		add(p.Name, policy.New(p, log))
 	}
 	for _, p := range plugins.Plugins {
-		if p.Refused != nil {
+		if p.Refused != nil && p.Kind != plugin.Devices { // which the agent tells
 			log.Warn("a plugin is refused", "plugin", p.Path, "error", p.Refused)
 		}
 	}
