@@ -15,6 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// DescribeTimeout is from the question what a plugin is to its answer.
+const DescribeTimeout = 2 * time.Second
+
 const (
 	pingTimeout = time.Second
 	maxLine     = 500 // bytes of what a plugin says that are passed on

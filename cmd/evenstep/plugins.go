@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"text/tabwriter"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
@@ -20,9 +18,6 @@ import (
 	"github.com/evenstep/evenstep/plugin/devices"
 	"github.com/evenstep/evenstep/plugin/policy"
 )
-
-// describeTimeout bounds the wait for what a running plugin says of itself.
-const describeTimeout = 2 * time.Second
 
 func newPluginsCommand() *cobra.Command {
 	var folder, output string
@@ -113,16 +108,14 @@ func describePlugins(folder *plugin.Folder) []pluginEntry {
 	for i, p := range folder.Plugins {
 		asked.Go(func() {
 			e := pluginEntry{Kind: p.Kind, Name: p.Name, Origin: p.Path, Health: "ok"}
-			ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
-			defer cancel()
 			var err error
 			switch {
 			case p.Refused != nil:
 				e.Health, err = "refused", p.Refused
 			case p.Kind == plugin.Policy:
-				e.Version, err = policy.Describe(ctx, p)
+				e.Version, err = policy.Describe(p)
 			case p.Kind == plugin.Devices:
-				e.Version, err = devices.Describe(ctx, p)
+				e.Version, err = devices.Describe(p)
 			}
 			if err != nil {
 				e.Reason = oneLine(err.Error())

@@ -15,12 +15,14 @@ import (
 
 const answerTimeout = 5 * time.Second
 
-// Describe asks a plugin for its version.
-func Describe(ctx context.Context, p *plugin.External) (version string, err error) {
+// Describe asks a plugin for its version. It takes as long as a start and that answer may.
+func Describe(p *plugin.External) (version string, err error) {
 	conn, err := p.Conn()
 	if err != nil {
 		return "", err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), plugin.DescribeTimeout)
+	defer cancel()
 	r, err := devicesv1.NewDevicesClient(conn).Describe(ctx, &devicesv1.DescribeRequest{})
 	return plugin.VersionOf(r.GetVersion()), p.Fault(err)
 }

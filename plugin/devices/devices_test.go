@@ -98,7 +98,7 @@ func TestANodeIsWhatAllSee(t *testing.T) {
 			t.Fatal(err, diff)
 		}
 	}
-	if v, err := Describe(t.Context(), f.Plugins[0]); v != "1.2.3" || err != nil {
+	if v, err := Describe(f.Plugins[0]); v != "1.2.3" || err != nil {
 		t.Errorf("got %q, %v", v, err)
 	}
 }

@@ -21,12 +21,14 @@ import (
 // answerTimeout is from a step to its answer.
 const answerTimeout = 2 * time.Second
 
-// Describe asks a plugin for its version.
-func Describe(ctx context.Context, p *plugin.External) (version string, err error) {
+// Describe asks a plugin for its version. It takes as long as a start and that answer may.
+func Describe(p *plugin.External) (version string, err error) {
 	conn, err := p.Conn()
 	if err != nil {
 		return "", err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), plugin.DescribeTimeout)
+	defer cancel()
 	r, err := policyv1.NewPolicyClient(conn).Describe(ctx, &policyv1.DescribeRequest{})
 	return plugin.VersionOf(r.GetVersion()), p.Fault(err)
 }

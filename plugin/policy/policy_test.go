@@ -48,6 +48,7 @@ var plugins = map[string]step{
 		time.Sleep(time.Hour)
 		return sizing.Decision{}, false
 	},
+	"late":      nil,
 	"refuses":   nil,
 	"unwilling": nil,
 }
@@ -75,6 +76,9 @@ func TestMain(m *testing.M) {
 		}
 		return job{p, plugins[name]}, nil
 	}}
+	if name == "late" {
+		time.Sleep(plugin.DescribeTimeout + time.Second)
+	}
 	if name == "unwilling" {
 		p.Size = nil
 	}
@@ -156,6 +160,14 @@ func TestAPluginDecides(t *testing.T) {
 	}
 	if d, changed := p.Step(seen24, 4); changed || !slices.Equal(d.BatchSizes, []int{6, 8, 10}) {
 		t.Errorf("the same answer again: %+v, %v", d, changed)
+	}
+}
+
+// A start may take longer than an answer.
+func TestAPluginThatTakesItsTimeToStartSaysWhatItIs(t *testing.T) {
+	t.Parallel()
+	if version, err := Describe(external(t, "late")); version != "1.2.3" || err != nil {
+		t.Errorf("got %q, %v", version, err)
 	}
 }
 
