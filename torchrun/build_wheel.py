@@ -1,4 +1,4 @@
-"""Puts `evenstep` and its plugins into the wheel, which makes it one for this machine's kind of processor."""
+"""Puts `evenstep`, its plugins and Nomad's into the wheel, which makes it one for this machine's kind of processor."""
 
 import platform
 import re
@@ -16,14 +16,14 @@ class BinaryHook(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             return
         libc = _OLDEST_LIBC
-        for name in ("evenstep", "plugins/evenstep-devices-nvml"):
+        for name in ("evenstep", "plugins/evenstep-devices-nvml", "nomad-plugins/evenstep-device"):
             binary = Path(self.root).parent / "build" / name
             if not binary.is_file():
                 self.app.abort(f"{binary} is missing; `make wheel` builds it and then the wheel")
             build_data["force_include"][str(binary)] = f"evenstep/bin/{name}"
             libc = max(libc, _libc_of(binary))
         build_data["pure_python"] = False
-        # Python's version does not matter, and evenstep is static. The plugin needs a C library as new as what it was
+        # Python's version does not matter, and most is static. The plugin for GPUs needs a C library as new as what it was
         # linked to.
         build_data["tag"] = f"py3-none-manylinux_2_{libc}_{platform.machine()}"
 
