@@ -17,7 +17,7 @@ import (
 const pipesTimeout = 200 * time.Millisecond
 
 // process is a plugin's process, and the group of those that it starts, as go-plugin's Runner. It ends with its whole
-// group when it dies, when it is told to, and when we die.
+// group when it dies and when it is told to, and by itself when we die.
 type process struct {
 	cmd            *exec.Cmd
 	stdout, stderr io.ReadCloser

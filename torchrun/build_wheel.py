@@ -23,8 +23,8 @@ class BinaryHook(BuildHookInterface):  # type: ignore[type-arg]
             build_data["force_include"][str(binary)] = f"evenstep/bin/{name}"
             libc = max(libc, _libc_of(binary))
         build_data["pure_python"] = False
-        # Python's version does not matter, and most is static. The plugin for GPUs needs a C library as new as the one that
-        # it was linked to.
+        # Python's version does not matter, and most is static. The plugin for GPUs needs a C library as new as that
+        # which it was linked to.
         build_data["tag"] = f"py3-none-manylinux_2_{libc}_{platform.machine()}"
 
 
