@@ -231,7 +231,7 @@ func submitted(c *slurmtest.Cluster, work float64, args ...string) string {
 }
 
 const showEnv = "echo batch $EVENSTEP_BATCH_SIZES/$EVENSTEP_BATCH_SIZE\n" +
-	"srun -l sh -c 'echo $SLURMD_NODENAME $EVENSTEP_JOB $EVENSTEP_WORKLOAD $EVENSTEP_GLOBAL_BATCH $EVENSTEP_BATCH_SIZES $EVENSTEP_BATCH_SIZE'"
+	"srun -l sh -c 'echo $SLURMD_NODENAME $EVENSTEP_NODE_RANK $EVENSTEP_JOB $EVENSTEP_WORKLOAD $EVENSTEP_GLOBAL_BATCH $EVENSTEP_BATCH_SIZES $EVENSTEP_BATCH_SIZE'"
 
 func TestWhatUsersCanAskFor(t *testing.T) {
 	t.Parallel()
@@ -281,7 +281,8 @@ func TestWhatUsersCanAskFor(t *testing.T) {
 	end(job)
 	tail := " slurm-" + job + " w 100 40,40,10,10 "
 	log := c.Log(job)
-	for _, line := range []string{"batch 40,40,10,10/\n", "0: m1" + tail + "40\n", "1: m2" + tail + "40\n", "2: m3" + tail + "10\n", "3: m4" + tail + "10\n"} {
+	for _, line := range []string{"batch 40,40,10,10/\n", "0: m1 0" + tail + "40\n", "1: m2 1" + tail + "40\n",
+		"2: m3 2" + tail + "10\n", "3: m4 3" + tail + "10\n"} {
 		if !strings.Contains(log, line) {
 			t.Errorf("no %q in\n%s", line, log)
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,6 +118,10 @@ func (h Hooks) TaskProlog(out io.Writer) error {
 		return err
 	}
 	var lines bytes.Buffer
+	// Not the user's to keep: what the batch step was told is not true on other nodes.
+	if rank := h.nodeRank(); rank >= 0 {
+		fmt.Fprintf(&lines, "export EVENSTEP_NODE_RANK=%d\n", rank)
+	}
 	for _, v := range h.variables(r, note.Sizes) {
 		if h.Env(v[0]) == "" {
 			fmt.Fprintf(&lines, "export %s=%s\n", v[0], v[1])
@@ -164,6 +169,16 @@ func (h Hooks) variables(r *request.Request, sizes []int) [][2]string {
 		variables = append(variables, [2]string{"EVENSTEP_BATCH_SIZE", words[rank]})
 	}
 	return variables
+}
+
+// nodeRank is this node's place among the nodes of the job, in the order of the plan and its batch sizes, which is Slurm's;
+// -1 where Slurm does not tell.
+func (h Hooks) nodeRank() int {
+	names, err := hosts(h.Env("SLURM_JOB_NODELIST"))
+	if err != nil {
+		return -1
+	}
+	return slices.Index(names, h.Env("SLURMD_NODENAME"))
 }
 
 func sum(sizes []int) (total int) {

@@ -21,6 +21,8 @@ class Settings:
     """The folder of the plugins of what torchrun starts."""
     agent: str | None = None
     """The address of this node's agent, which is not looked for then."""
+    node_rank: int | None = None
+    """This node's place in the order in which whoever placed the job lists its nodes, from 0."""
 
     @classmethod
     def read(cls, config: Mapping[str, Any], environ: Mapping[str, str]) -> "Settings":
@@ -41,4 +43,5 @@ class Settings:
         workload = read("workload", "EVENSTEP_WORKLOAD", r"[A-Za-z0-9._:/@+-]{1,128}", "1 to 128 of A-Za-z0-9._:/@+-")
         plugin_dir = read("plugin_dir", "EVENSTEP_PLUGIN_DIR", "/.+", "/PATH of a folder")
         agent = read("agent", "EVENSTEP_AGENT_ADDR", "unix:/.+", "unix:/PATH")
-        return cls(core, policy, workload, plugin_dir, agent)
+        place = read("node_rank", "EVENSTEP_NODE_RANK", "[0-9]{1,6}", "a whole number from 0 to 999999")
+        return cls(core, policy, workload, plugin_dir, agent, None if place is None else int(place))
