@@ -132,7 +132,7 @@ proto: build/protoc/.ready ## regenerate the committed code of the wire
 	build/protoc/bin/python -m grpc_tools.protoc -Iproto \
 	  --plugin=build/protoc-gen-go --plugin=build/protoc-gen-go-grpc \
 	  --go_out=proto --go_opt=paths=source_relative --go-grpc_out=proto --go-grpc_opt=paths=source_relative \
-	  evenstep/v1/balancer.proto evenstep/v1/placer.proto evenstep/v1/jobs.proto
+	  evenstep/v1/balancer.proto evenstep/v1/placer.proto evenstep/v1/jobs.proto evenstep/v1/profiles.proto
 	build/protoc/bin/python -m grpc_tools.protoc -Iproto --python_out=torchrun --pyi_out=torchrun \
 	  evenstep/v1/balancer.proto
 	build/protoc/bin/python -m grpc_tools.protoc -I. \

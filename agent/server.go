@@ -39,6 +39,7 @@ func NewForwardingServer(version string, p devices.Prober, core grpc.ClientConnI
 	f := newForwarder(core)
 	evenstepv1.RegisterBalancerServer(s, f)
 	evenstepv1.RegisterJobsServer(s, f)
+	evenstepv1.RegisterProfilesServer(s, f)
 	connections := newCounts(userConnections)
 	return &Server{s, func(l net.Listener) net.Listener { return &limitedListener{l, connections} }}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,7 +21,7 @@ import (
 type slurmControllerFlags struct {
 	once, dryRun        bool
 	interval, holdLimit time.Duration
-	profiles            string
+	rates               ratesFlags
 }
 
 func newSlurmControllerCommand() *cobra.Command {
@@ -53,16 +52,15 @@ the controller gone Slurm starts it by itself. What cannot be steered is left to
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the updates instead of sending them")
 	flags.DurationVar(&f.interval, "interval", 5*time.Second, "time between two rounds")
 	flags.DurationVar(&f.holdLimit, "hold-limit", 5*time.Minute, "how far ahead to move the begin time of a job that waits")
-	flags.StringVar(&f.profiles, "profiles", "",
-		"`FILE` of profiles that says how fast workloads run; where it ends in .json, a table of samples per second of one "+
-			"device, by workload and type: {\"resnet50-amp\":{\"a100\":900}}")
+	f.rates.add(cmd)
 	return cmd
 }
 
 func (f *slurmControllerFlags) check() error {
+	if err := f.rates.check(); err != nil {
+		return err
+	}
 	switch {
-	case f.profiles == "":
-		return errors.New("--profiles: missing; give the file that says how fast workloads run on which type of device")
 	case f.interval < 100*time.Millisecond:
 		return fmt.Errorf("--interval: %v is below 100ms", f.interval)
 	case f.holdLimit < 4*f.interval:
@@ -72,10 +70,15 @@ func (f *slurmControllerFlags) check() error {
 }
 
 func (f *slurmControllerFlags) run(ctx context.Context, out io.Writer) error {
+	rates, done, err := f.rates.open()
+	if err != nil {
+		return badInput(err)
+	}
+	defer done()
 	scheduler := &slurm.Scheduler{HoldLimit: f.holdLimit}
 	loop := &reconcile.Loop{
 		Scheduler: scheduler,
-		Planner:   reconcile.Planner{Place: placement.Place, Profiles: ratesOf(f.profiles), HoldLimit: f.holdLimit},
+		Planner:   reconcile.Planner{Place: placement.Place, Profiles: rates, HoldLimit: f.holdLimit},
 		Log:       hclog.New(&hclog.LoggerOptions{Name: "evenstep", Output: os.Stderr}),
 	}
 	tick := time.NewTicker(f.interval)

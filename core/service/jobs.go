@@ -83,7 +83,7 @@ func (b *Balancer) seenBy(caller identity.Caller) (map[jobKey]*job, []jobKey) {
 
 // Register makes a job a user's, as the service definition says.
 func (b *Balancer) Register(ctx context.Context, r *evenstepv1.RegisterRequest) (*evenstepv1.RegisterResponse, error) {
-	if err := onlyOperators(ctx); err != nil {
+	if err := onlyOperators(ctx, "register jobs for others"); err != nil {
 		return nil, err
 	}
 	if err := checkJobID(r.GetJob()); err != nil {
@@ -107,7 +107,7 @@ func (b *Balancer) Register(ctx context.Context, r *evenstepv1.RegisterRequest) 
 func (b *Balancer) Unregister(
 	ctx context.Context, r *evenstepv1.UnregisterRequest,
 ) (*evenstepv1.UnregisterResponse, error) {
-	if err := onlyOperators(ctx); err != nil {
+	if err := onlyOperators(ctx, "register jobs for others"); err != nil {
 		return nil, err
 	}
 	b.mu.Lock()
@@ -116,10 +116,11 @@ func (b *Balancer) Unregister(
 	return &evenstepv1.UnregisterResponse{}, nil
 }
 
-func onlyOperators(ctx context.Context) error {
+// onlyOperators refuses all others to do what it says.
+func onlyOperators(ctx context.Context, what string) error {
 	caller, err := whoCalls(ctx)
 	if err == nil && !caller.Operator {
-		err = status.Error(codes.PermissionDenied, "only root and controllers register jobs for others")
+		err = status.Error(codes.PermissionDenied, "only root and controllers "+what)
 	}
 	return err
 }
