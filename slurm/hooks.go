@@ -2,17 +2,16 @@ package slurm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -151,8 +150,8 @@ func (h Hooks) variables(r *request.Request, sizes []int) [][2]string {
 	if r.Policy != "" {
 		variables = append(variables, [2]string{"EVENSTEP_POLICY", r.Policy})
 	}
-	if socket := filepath.Join(filepath.Dir(h.Folder), "agent.sock"); answers(socket) {
-		variables = append(variables, [2]string{"EVENSTEP_ADDR", "unix:" + socket})
+	if h.hasCore() {
+		variables = append(variables, [2]string{"EVENSTEP_ADDR", "unix:" + h.agentSocket()})
 	}
 	if sum(sizes) != r.GlobalBatch {
 		return variables
@@ -188,12 +187,14 @@ func sum(sizes []int) (total int) {
 	return total
 }
 
-// answers says whether the node's agent listens: an address of nobody would cost the job its own core.
-func answers(socket string) bool {
-	c, err := net.DialTimeout("unix", socket, 100*time.Millisecond)
-	if err != nil {
+// hasCore says whether the node's agent leads to a core: an address that leads nowhere would cost the job its own core.
+func (h Hooks) hasCore() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), agentTime)
+	defer cancel()
+	conn, err := h.core(ctx)
+	if conn == nil || err != nil {
 		return false
 	}
-	c.Close()
+	conn.Close()
 	return true
 }
