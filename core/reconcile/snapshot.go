@@ -19,7 +19,15 @@ type Snapshot struct {
 	// order in which the scheduler gives out ranks.
 	Pools []Pool
 	Jobs  []Job // who asked for Evenstep, and is not done
+	// Room is what nodes have left for jobs that start, beside devices; a node that is missing has enough for any.
+	Room map[string]Room
 }
+
+// Room is what a node has beside its devices, or what a job takes of one. Units are the scheduler's.
+type Room struct{ CPUs, Memory int }
+
+// Holds says whether so much is there.
+func (r Room) Holds(need Room) bool { return r.CPUs >= need.CPUs && r.Memory >= need.Memory }
 
 // Pool is devices of one type on one node.
 type Pool struct {
@@ -51,6 +59,7 @@ type Job struct {
 	Type                        string   // of the devices that it asks for; empty for any
 	Nodes                       []string // that it may have; nil for all
 	Required                    []string // that it must have, among others
+	Needs                       Room     // of each node, beside its devices
 	// Crowded says that jobs of others wait for the same nodes: then it may not be held for long.
 	Crowded bool
 	Waited  time.Duration // since it was submitted
