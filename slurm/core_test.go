@@ -23,22 +23,38 @@ type service struct {
 	log *strings.Builder
 }
 
-// startCore starts the core of a cluster, with the agent that leads to it where the hooks look for it.
-func startCore(t *testing.T, hooks string) (core, agent *service, profiles string) {
+// site is the core of a cluster, and the agent that leads to it where the hooks look for it.
+type site struct {
+	t                                *testing.T
+	keys, address, profiles, hooksIn string
+	core, agent                      *service
+}
+
+func startSite(t *testing.T, hooks string) *site {
 	t.Helper()
-	keys := filepath.Join(t.TempDir(), "keys")
-	if out, err := exec.Command(evenstep(t), "tls", "init", keys, "--name=127.0.0.1").CombinedOutput(); err != nil {
+	s := &site{t: t, keys: filepath.Join(t.TempDir(), "keys"), profiles: filepath.Join(t.TempDir(), "profiles.db"), hooksIn: hooks,
+		address: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+	if out, err := exec.Command(evenstep(t), "tls", "init", s.keys, "--name=127.0.0.1").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	tls := func(name string) []string {
-		path := filepath.Join(keys, name)
-		return []string{"--tls-cert=" + path + ".pem", "--tls-key=" + path + ".key", "--tls-ca=" + filepath.Join(keys, "ca.pem")}
-	}
-	profiles = filepath.Join(t.TempDir(), "profiles.db")
-	address := fmt.Sprintf("tcp:127.0.0.1:%d", freePort(t))
-	core = serve(t, append(tls("server"), "serve", "--listen="+address, "--profiles="+profiles)...)
-	agent = serve(t, append(tls("node"), "agent", "--core="+address, "--listen=unix:"+hooks+"/agent.sock")...)
-	return core, agent, profiles
+	s.startCore()
+	s.startAgent()
+	return s
+}
+
+func (s *site) tls(name string) []string {
+	path := filepath.Join(s.keys, name)
+	return []string{"--tls-cert=" + path + ".pem", "--tls-key=" + path + ".key", "--tls-ca=" + filepath.Join(s.keys, "ca.pem")}
+}
+
+func (s *site) startCore() {
+	s.t.Helper()
+	s.core = serve(s.t, append(s.tls("server"), "serve", "--listen=tcp:"+s.address, "--profiles="+s.profiles)...)
+}
+
+func (s *site) startAgent() {
+	s.t.Helper()
+	s.agent = serve(s.t, append(s.tls("node"), "agent", "--core=tcp:"+s.address, "--listen=unix:"+s.hooksIn+"/agent.sock")...)
 }
 
 // shown is a job as evenstep status shows it.
@@ -67,7 +83,7 @@ func TestACoreOfTheClusterKnowsItsJobs(t *testing.T) {
 	t.Parallel()
 	config, hooks := scripts(t)
 	c := slurmtest.Start(t, slurmtest.Options{Config: config, JobSubmit: jobSubmit(t, 120)})
-	core, _, profiles := startCore(t, hooks)
+	cluster := startSite(t, hooks)
 	controller(t, c)
 
 	job := c.Submit("srun true; while test ! -e "+hooks+"/done; do sleep 0.1; done", words(100), "--nodes=2", "--gres=gpu:fast:1",
@@ -115,8 +131,7 @@ func TestACoreOfTheClusterKnowsItsJobs(t *testing.T) {
 		t.Errorf("the core has seen %v", ids)
 	}
 	c.WaitFor("the job to be unregistered", func() bool { return len(status(t, hooks)) == 0 })
-	c.WaitFor("its profile on disk", func() bool { return strings.Contains(copied(t, profiles), `"workload":"w"`) })
-	core.kill()
+	c.WaitFor("its profile on disk", func() bool { return strings.Contains(copied(t, cluster.profiles), `"workload":"w"`) })
 }
 
 // copied is what is in a file of profiles now, which a core holds.
