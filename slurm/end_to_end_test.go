@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -112,9 +113,16 @@ func profiles(t *testing.T, c *slurmtest.Cluster) string {
 // controller starts a controller; its end, which may come at any time, ends it.
 func controller(t *testing.T, c *slurmtest.Cluster, args ...string) (end func() string) {
 	t.Helper()
+	return controllerOf(t, c, nil, args...)
+}
+
+// controllerOf is one of a user's; nil for us.
+func controllerOf(t *testing.T, c *slurmtest.Cluster, who *syscall.Credential, args ...string) (end func() string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	args = append([]string{"slurm", "controller", "--interval=300ms", "--profiles=" + profiles(t, c)}, args...)
 	cmd := c.Command(ctx, evenstep(t), args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	var log strings.Builder
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
