@@ -136,7 +136,7 @@ func (v *view) waiting(a asked) reconcile.Job {
 		names, _ := hosts(a.required)
 		j.On = v.shares(names, j.Type, j.PerNode)
 	}
-	if why := byWorkers(&j); why != "" {
+	if why := j.NarrowByWorkers(); why != "" {
 		j.Unsteerable = why
 	}
 	return j
@@ -236,22 +236,6 @@ func (v *view) allowed(a asked, partition group, without []string, typ string) [
 		}
 	}
 	return nodes
-}
-
-// byWorkers narrows the nodes to the workers that the user asked for, one on each device.
-func byWorkers(j *reconcile.Job) string {
-	r := &j.Request
-	low, high := j.MinNodes, j.MaxNodes
-	if r.MaxWorkers > 0 {
-		low, high = max(low, (r.MinWorkers+j.PerNode-1)/j.PerNode), min(high, r.MaxWorkers/j.PerNode)
-	}
-	high = min(high, r.GlobalBatch/j.PerNode)
-	if high < low {
-		return fmt.Sprintf("no number of nodes in %d-%d with %d devices each gives workers %d-%d and global_batch %d", j.MinNodes,
-			j.MaxNodes, j.PerNode, r.MinWorkers, r.MaxWorkers, r.GlobalBatch)
-	}
-	j.MinNodes, j.MaxNodes = low, high
-	return ""
 }
 
 // running is a job on its nodes.

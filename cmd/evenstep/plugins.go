@@ -19,6 +19,7 @@ import (
 	"github.com/evenstep/evenstep/plugin"
 	"github.com/evenstep/evenstep/plugin/devices"
 	"github.com/evenstep/evenstep/plugin/policy"
+	"github.com/evenstep/evenstep/plugin/scheduler"
 )
 
 // describeTimeout bounds the wait for what a running plugin says of itself.
@@ -29,7 +30,7 @@ func newPluginsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugins",
 		Short: "List what is built in and what plugins add",
-		Long: `Plugins lists policies and device probers: kind, name, version, origin and health.
+		Long: `Plugins lists policies, device probers and schedulers: kind, name, version, origin and health.
 
 Those that are not built in are executables named evenstep-KIND-NAME in the plugin folder. Each is started, asked for
 its version, and ended again; one that may not or cannot be is listed with the reason. docs/plugins.md says how to
@@ -122,6 +123,8 @@ func describePlugins(folder *plugin.Folder) []pluginEntry {
 				e.Version, err = policy.Describe(ctx, p)
 			case p.Kind == plugin.Devices:
 				e.Version, err = devices.Describe(ctx, p)
+			case p.Kind == plugin.Scheduler:
+				e.Version, err = scheduler.Describe(ctx, p)
 			}
 			if err != nil {
 				e.Reason = oneLine(err.Error())

@@ -89,6 +89,9 @@ func (r *round) enter() {
 		j := &s.Jobs[i]
 		if j.Unsteerable != "" {
 			r.release(i, j.Unsteerable)
+			if j.State == Running {
+				r.seize(j)
+			}
 			continue
 		}
 		why := ""
@@ -140,7 +143,8 @@ func (r *round) ratesOf(j *Job, types []string) (rates map[string]float64, why s
 	}
 	rates = map[string]float64{}
 	for _, t := range types {
-		if rate := known[t].SamplesPerSecond; rate > 0 && (j.Type == "" || j.Type == t) {
+		asked := (j.Type == "" || j.Type == t) && (j.Types == nil || slices.Contains(j.Types, t))
+		if rate := known[t].SamplesPerSecond; rate > 0 && asked {
 			rates[t] = rate
 		}
 	}
@@ -289,7 +293,7 @@ func (r *round) hold() {
 	for i := range r.snapshot.Jobs {
 		j := &r.snapshot.Jobs[i]
 		if r.updates[i] == nil && j.State == Waiting && j.Held && j.Unsteerable == "" && j.Lease < r.HoldLimit/2 {
-			r.updates[i] = &Update{Job: j.ID, Kind: Hold, Why: "the plan lets it wait"}
+			r.updates[i] = &Update{Job: j.ID, Kind: Hold, Lease: r.HoldLimit, Why: "the plan lets it wait"}
 		}
 	}
 }

@@ -80,6 +80,8 @@ func TestUpdates(t *testing.T) {
 			"a start: the plan starts it on m1,m2,m3,m4 [20 20 10 10]"},
 		"a job that asks for a type": {nil, []Job{held("a", nodes(1, 4), func(j *Job) { j.Type = "slow" })},
 			"a start: the plan starts it on m3,m4 [30 30]"},
+		"a job that asks for one of several types": {nil, []Job{held("a", nodes(1, 4), func(j *Job) { j.Types = []string{"slow", "k80"} })},
+			"a start: the plan starts it on m3,m4 [30 30]"},
 		"a job that may have some nodes only": {nil, []Job{held("a", nodes(1, 4), func(j *Job) { j.Nodes = []string{"m2", "m3"} })},
 			"a start: the plan starts it on m2,m3 [40 20]"},
 		"a node that the user requires": {nil, []Job{held("a", nodes(2, 2), func(j *Job) { j.Required = []string{"m4"} })},
@@ -129,6 +131,9 @@ func TestUpdates(t *testing.T) {
 			"a release: its nodes did not come free in time"},
 		"a running job keeps its devices": {nil, []Job{
 			held("a", func(j *Job) { j.State, j.Held, j.On, j.For = Running, false, m1, time.Second }), held("b", nodes(1, 4))},
+			"b start: the plan starts it on m2,m3,m4 [30 15 15]"},
+		"a running job that is not steered keeps them too": {nil, []Job{
+			held("a", func(j *Job) { j.Unsteerable, j.State, j.Held, j.On = "no words", Running, false, m1 }), held("b", nodes(1, 4))},
 			"b start: the plan starts it on m2,m3,m4 [30 15 15]"},
 		"a running job of which nothing is known keeps them too": {nil, []Job{
 			held("a", func(j *Job) { j.Request.Workload, j.State, j.Held, j.On = "unseen", Running, false, m1 }), held("b", nodes(1, 4))},
