@@ -107,11 +107,12 @@ func (r *round) deal(f *fitting, planned bool) {
 		switch {
 		case len(f.shares) >= max(most, len(j.Required)) || planned && !must && left[p.Type] == 0:
 			continue
-		case r.free[pool{p.Node, p.Type}] < j.PerNode || has(f.shares, p.Node):
+		case r.free[pool{p.Node, p.Type}] < j.PerNode || has(f.shares, p.Node) || !r.holds(j, p.Node):
 			continue
 		}
 		left[p.Type]--
 		r.free[pool{p.Node, p.Type}] -= j.PerNode
+		r.take(p.Node, j.Needs)
 		f.shares = append(f.shares, placement.Share{Node: p.Node, Type: p.Type, Count: j.PerNode})
 	}
 }
@@ -148,8 +149,10 @@ func (r *round) candidates(f *fitting) []Pool {
 }
 
 func (r *round) giveBack(f *fitting) {
+	needs := r.snapshot.Jobs[f.job].Needs
 	for _, s := range f.shares {
 		r.free[pool{s.Node, s.Type}] += s.Count
+		r.take(s.Node, Room{-needs.CPUs, -needs.Memory})
 	}
 	f.shares = nil
 }
