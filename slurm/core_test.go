@@ -93,7 +93,7 @@ func TestACoreOfTheClusterKnowsItsJobs(t *testing.T) {
 		seen = status(t, hooks)
 		return len(seen) == 1 && seen[0].ID == "slurm-"+job && seen[0].Owner == "uid 1" && c.Field(job, "JobState") == "RUNNING"
 	})
-	if j := seen[0]; j.Workload != "w" || j.GlobalBatch != 100 || j.Waiting != "registered; no worker has come yet" {
+	if j := seen[0]; j.Workload != "w" || j.GlobalBatch != 100 || j.Waiting != "registered; no worker is here" {
 		t.Errorf("it shows %+v", j)
 	}
 	if err := os.WriteFile(hooks+"/done", nil, 0o644); err != nil {

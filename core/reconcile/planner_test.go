@@ -98,6 +98,13 @@ func TestUpdates(t *testing.T) {
 		"each node once, however many devices it has": {
 			[]Pool{{"m1", "fast", 4, 0}, {"m2", "fast", 4, 0}, {"m3", "slow", 4, 0}}, []Job{held("a", nodes(3, 3))},
 			"a start: the plan starts it on m1,m2,m3 [24 24 12]"},
+		"as many nodes as workers are planned, also where those of the fastest type are fewer": {
+			[]Pool{{"m1", "fast", 2, 0}, {"m2", "fast", 2, 0}, {"m3", "slow", 2, 0}, {"m4", "slow", 2, 0}}, []Job{held("a", nodes(1, 4))},
+			"a start: the plan starts it on m1,m2,m3,m4 [20 20 10 10]"},
+		"but not those of another": {
+			[]Pool{{"m1", "fast", 2, 0}, {"m2", "fast", 2, 0}, {"m3", "slow", 1, 0}},
+			[]Job{held("a", nodes(1, 4)), held("b", func(j *Job) { j.Type = "slow" })},
+			"a start: the plan starts it on m1,m2 [30 30]\nb start: the plan starts it on m3 [60]"},
 		"several devices on each node": {
 			[]Pool{{"m1", "fast", 2, 0}, {"m2", "fast", 1, 0}, {"m3", "slow", 2, 0}}, []Job{held("a", nodes(1, 2), func(j *Job) { j.PerNode = 2 })},
 			"a start: the plan starts it on m1,m3 [20 20 10 10]"},

@@ -166,7 +166,7 @@ func (b *Balancer) under(id string) (jobs []*job) {
 // status is what a registration shows that no job has opened under.
 func (r *registration) status(id string) *evenstepv1.JobStatus {
 	s := &evenstepv1.JobStatus{Job: id, Owner: r.owner, Workload: r.workload, GlobalBatch: r.globalBatch,
-		Waiting: "registered; no worker has come yet"}
+		Waiting: "registered; no worker is here"}
 	for _, node := range slices.Sorted(maps.Keys(r.devices)) {
 		for _, device := range r.devices[node] {
 			s.Workers = append(s.Workers, &evenstepv1.WorkerStatus{Node: node, Device: device})

@@ -48,7 +48,7 @@ AccountingStoragePass=%s`, ports[0], c.path("munge.socket"))
 }
 
 // startAccounts starts the database and slurmdbd, and makes the cluster and its operators known there; before slurmctld
-// starts, since Debian's dies of being told by slurmdbd of a user where both run as root.
+// starts, since Debian's has died here of being told by slurmdbd of a user.
 func (c *Cluster) startAccounts(operators []string) {
 	c.t.Helper()
 	c.service("mariadbd", c.database...)
