@@ -142,7 +142,7 @@ proto: build/protoc/.ready ## regenerate the committed code of the wire
 	build/protoc/bin/python -m grpc_tools.protoc -I. \
 	  --plugin=build/protoc-gen-go --plugin=build/protoc-gen-go-grpc \
 	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative \
-	  plugin/policy/v1/policy.proto plugin/devices/v1/devices.proto nomad/device/wire/*.proto
+	  plugin/policy/v1/policy.proto plugin/devices/v1/devices.proto plugin/scheduler/v1/scheduler.proto nomad/device/wire/*.proto
 	# In Python they are where the rest of the wire is.
 	build/protoc/bin/python -m grpc_tools.protoc -Ievenstep/v1=plugin/policy/v1 -Ievenstep/v1=plugin/devices/v1 \
 	  --python_out=torchrun --pyi_out=torchrun \

@@ -1,6 +1,6 @@
 // Package plugin is the seam for programs of others: executables named evenstep-<kind>-<name> in a folder, which
 // evenstep starts, asks over gRPC and ends (hashicorp/go-plugin). A plugin's kind says what it is asked; the packages
-// policy and devices below hold one kind each. What is built in stands behind the same interfaces, in the process.
+// policy, devices and scheduler below hold one kind each. What is built in stands behind the same interfaces, in the process.
 //
 // A plugin can do nothing but answer. One that crashes, hangs or answers nonsense is reported, and what is built in
 // takes its place.
@@ -26,8 +26,9 @@ type Kind string
 
 // The kinds of plugins.
 const (
-	Policy  Kind = "policy"
-	Devices Kind = "devices"
+	Policy    Kind = "policy"
+	Devices   Kind = "devices"
+	Scheduler Kind = "scheduler"
 )
 
 // sumsFile may be in a folder, in the format of sha256sum; then each plugin there must have its line in it.
@@ -115,8 +116,8 @@ func (f *Folder) Close() {
 
 // check says why the plugin must not be started, if so.
 func (e *External) check() error {
-	if e.Kind != Policy && e.Kind != Devices {
-		return fmt.Errorf("its kind %.20q is none of policy, devices", string(e.Kind))
+	if e.Kind != Policy && e.Kind != Devices && e.Kind != Scheduler {
+		return fmt.Errorf("its kind %.20q is none of policy, devices, scheduler", string(e.Kind))
 	}
 	if !pluginName.MatchString(e.Name) {
 		return fmt.Errorf("its name %.70q is not 1 to 63 of a-z, 0-9 and -", e.Name)

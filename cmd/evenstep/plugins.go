@@ -17,6 +17,7 @@ import (
 	"github.com/evenstep/evenstep/plugin"
 	"github.com/evenstep/evenstep/plugin/devices"
 	"github.com/evenstep/evenstep/plugin/policy"
+	"github.com/evenstep/evenstep/plugin/scheduler"
 )
 
 func newPluginsCommand() *cobra.Command {
@@ -24,7 +25,7 @@ func newPluginsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugins",
 		Short: "List what is built in and what plugins add",
-		Long: `Plugins lists policies and device probers: kind, name, version, origin and health.
+		Long: `Plugins lists policies, device probers and schedulers: kind, name, version, origin and health.
 
 Those that are not built in are executables named evenstep-KIND-NAME in the plugin folder. Each is started, asked for
 its version, and ended again; one that may not or cannot be is listed with the reason. docs/plugins.md says how to
@@ -116,6 +117,8 @@ func describePlugins(folder *plugin.Folder) []pluginEntry {
 				e.Version, err = policy.Describe(p)
 			case p.Kind == plugin.Devices:
 				e.Version, err = devices.Describe(p)
+			case p.Kind == plugin.Scheduler:
+				e.Version, err = scheduler.Describe(p)
 			}
 			if err != nil {
 				e.Reason = oneLine(err.Error())

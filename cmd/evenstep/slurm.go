@@ -62,13 +62,6 @@ asks for Evenstep; a begin time of the user's own is refused.`,
 	return cmd
 }
 
-func checkHoldLimit(limit time.Duration) error {
-	if limit < time.Second || limit > 24*time.Hour {
-		return fmt.Errorf("--hold-limit: %v is not in 1s ... 24h", limit)
-	}
-	return nil
-}
-
 func newSlurmReleaseCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{

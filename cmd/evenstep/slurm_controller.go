@@ -4,28 +4,18 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
-	"github.com/evenstep/evenstep/core/placement"
 	"github.com/evenstep/evenstep/core/reconcile"
 	"github.com/evenstep/evenstep/slurm"
 )
 
-// slurmControllerFlags are what the administrator said.
-type slurmControllerFlags struct {
-	once, dryRun        bool
-	interval, holdLimit time.Duration
-	rates               ratesFlags
-}
-
 func newSlurmControllerCommand() *cobra.Command {
-	var f slurmControllerFlags
+	var f controllerFlags
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Give the jobs that wait the nodes of one plan",
@@ -44,99 +34,25 @@ the controller gone Slurm starts it by itself. What cannot be steered is left to
 			}
 			ctx, stop := untilTold(false)
 			defer stop()
-			return f.run(ctx, cmd.OutOrStdout())
+			return steerSlurm(ctx, &f, cmd.OutOrStdout())
 		},
 	}
-	flags := cmd.Flags()
-	flags.BoolVar(&f.once, "once", false, "one round, then end")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "print the updates instead of sending them")
-	flags.DurationVar(&f.interval, "interval", 5*time.Second, "time between two rounds")
-	flags.DurationVar(&f.holdLimit, "hold-limit", 5*time.Minute, "how far ahead to move the begin time of a job that waits")
-	f.rates.add(cmd)
+	f.add(cmd, "how far ahead to move the begin time of a job that waits")
 	return cmd
 }
 
-func (f *slurmControllerFlags) check() error {
-	if err := f.rates.check(); err != nil {
-		return err
-	}
-	switch {
-	case f.interval < 100*time.Millisecond:
-		return fmt.Errorf("--interval: %v is below 100ms", f.interval)
-	case f.holdLimit < 4*f.interval:
-		return fmt.Errorf("--hold-limit: %v is below 4 intervals of %v, in which a job would start by itself", f.holdLimit, f.interval)
-	}
-	return checkHoldLimit(f.holdLimit)
-}
-
-func (f *slurmControllerFlags) run(ctx context.Context, out io.Writer) error {
-	rates, done, err := f.rates.open()
-	if err != nil {
-		return badInput(err)
-	}
-	defer done()
-	scheduler := &slurm.Scheduler{HoldLimit: f.holdLimit}
-	loop := &reconcile.Loop{
-		Scheduler: scheduler,
-		Planner:   reconcile.Planner{Place: placement.Place, Profiles: rates, HoldLimit: f.holdLimit},
-		Log:       hclog.New(&hclog.LoggerOptions{Name: "evenstep", Output: os.Stderr}),
-	}
+func steerSlurm(ctx context.Context, f *controllerFlags, out io.Writer) error {
 	tick := time.NewTicker(f.interval)
 	defer tick.Stop()
-	switch {
-	case f.dryRun:
-		for {
-			if err := dryRun(ctx, loop, scheduler, out); err != nil {
-				return unreachable(err)
-			}
-			if f.once {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-tick.C:
-			}
-		}
-	case f.once:
-		if err := loop.Round(ctx); err != nil {
-			return unreachable(err)
-		}
-		return nil
-	}
-	loop.Run(ctx, tick.C)
-	return nil
+	return f.run(ctx, steeredSlurm{&slurm.Scheduler{HoldLimit: f.holdLimit}}, controllerLog(), tick.C, out)
 }
 
-// dryUpdate is an update as --dry-run prints it.
-type dryUpdate struct {
-	Job        string   `json:"job"`
-	Update     string   `json:"update"`
-	Nodes      []string `json:"nodes,omitzero"`
-	BatchSizes []int    `json:"batch_sizes,omitzero"`
-	JCTSeconds float64  `json:"jct_seconds,omitzero"`
-	Why        string   `json:"why"`
-	Scontrol   []string `json:"scontrol"` // what scontrol would be called with
-}
+// steeredSlurm says what an update would send, too.
+type steeredSlurm struct{ *slurm.Scheduler }
 
-func dryRun(ctx context.Context, loop *reconcile.Loop, scheduler *slurm.Scheduler, out io.Writer) error {
-	snapshot, err := scheduler.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	for _, u := range loop.Updates(snapshot) {
-		dry := dryUpdate{Job: u.Job, Update: string(u.Kind), BatchSizes: u.BatchSizes, JCTSeconds: u.Seconds, Why: u.Why}
-		for _, s := range u.Shares {
-			dry.Nodes = append(dry.Nodes, s.Node)
-		}
-		if dry.Scontrol, err = scheduler.Arguments(u); err != nil {
-			return err
-		}
-		if err := writeJSON(out, dry); err != nil {
-			return err
-		}
-	}
-	return nil
+func (s steeredSlurm) sends(_ context.Context, u reconcile.Update, to *dryUpdate) (err error) {
+	to.Scontrol, err = s.Arguments(u)
+	return err
 }
 
 // jobStatus is a job as status shows it.
