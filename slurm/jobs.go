@@ -19,6 +19,7 @@ type view struct {
 	reservations map[string]group
 	queue        []entry
 	details      map[string]detail // of our jobs that wait
+	countsMemory bool              // Slurm gives out memory as it gives out cores
 }
 
 // asked is a job of ours with what its comment says.
@@ -49,7 +50,7 @@ func (e *entry) holdsDevices() bool {
 
 // snapshot is the view in the words of reconcile.
 func (v *view) snapshot() *reconcile.Snapshot {
-	s := &reconcile.Snapshot{}
+	s := &reconcile.Snapshot{Room: map[string]reconcile.Room{}}
 	held := map[string]map[string]int{} // devices of our jobs, by node and type
 	crowded := v.crowded()
 	for _, a := range v.ours() {
@@ -75,6 +76,7 @@ func (v *view) snapshot() *reconcile.Snapshot {
 		s.Jobs = append(s.Jobs, j)
 	}
 	for _, n := range v.nodes {
+		s.Room[n.name] = n.left
 		for _, typ := range sorted(n.devices) {
 			p := reconcile.Pool{Node: n.name, Type: typ, Total: n.devices[typ]}
 			ours := min(held[n.name][typ], p.Total)
@@ -185,6 +187,30 @@ func (v *view) steerable(a asked, d detail, j *reconcile.Job) string {
 		return err.Error()
 	}
 	j.Nodes = v.allowed(a, partition, without, j.Type)
+	return v.makeRoom(d, j)
+}
+
+// makeRoom fills in what the job needs of each node beside devices, and leaves it the nodes that have so much in all.
+func (v *view) makeRoom(d detail, j *reconcile.Job) string {
+	threads := 1
+	for _, n := range v.nodes {
+		threads = max(threads, n.threads)
+	}
+	j.Needs = d.needs.room(j.PerNode, threads)
+	if !v.countsMemory {
+		j.Needs.Memory = 0
+	} else if j.Needs.Memory == 0 {
+		return "it asks for all the memory of its nodes; give --mem=, --mem-per-cpu= or --mem-per-gpu="
+	}
+	before := len(j.Nodes)
+	j.Nodes = slices.DeleteFunc(j.Nodes, func(name string) bool {
+		i := slices.IndexFunc(v.nodes, func(n node) bool { return n.name == name })
+		return !v.nodes[i].room.Holds(j.Needs)
+	})
+	if len(j.Nodes) < j.MinNodes && len(j.Nodes) < before {
+		return fmt.Sprintf("%d of its nodes have the %d CPUs and %d MB that it asks for on each of %d", len(j.Nodes), j.Needs.CPUs,
+			j.Needs.Memory, j.MinNodes)
+	}
 	return ""
 }
 

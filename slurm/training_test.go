@@ -68,7 +68,7 @@ exec %s -m torch.distributed.run --nnodes=2 --nproc-per-node=1 --rdzv-id=$SLURM_
 // sizes that follow its nodes' speeds.
 func TestASteeredJobTrainsAtItsNodesSpeeds(t *testing.T) {
 	t.Parallel()
-	config, _ := scripts(t)
+	config, folder := scripts(t)
 	c := slurmtest.Start(t, slurmtest.Options{Config: config, JobSubmit: jobSubmit(t, 120)})
 	controller(t, c)
 	tr := newTrainer(t, c)
@@ -83,7 +83,8 @@ func TestASteeredJobTrainsAtItsNodesSpeeds(t *testing.T) {
 	}
 
 	// The profiles say that one is four times as fast; both are alike. torch ranks nodes by address, and by that the plan's
-	// second comes first.
+	// second comes first. The node has an agent that leads to no core.
+	serve(t, "agent", "--listen=unix:"+folder+"/agent.sock")
 	first, last = tr.train(t, [2]string{"m1", "m3"},
 		`case $SLURMD_NODENAME in m1) address=--local-addr=localhost;; *) address=--local-addr=127.0.0.1;; esac`)
 	if first != [2]int{80, 20} {

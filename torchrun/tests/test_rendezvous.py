@@ -38,8 +38,9 @@ def test_the_flag_alone_gives_each_job_its_core(new_job: Callable[..., Job]) -> 
 
 
 def test_a_shared_core_is_handed_on(new_job: Callable[..., Job]) -> None:
-    job = new_job(EVENSTEP_ADDR="unix:/run/evenstep/core.sock")
+    job = new_job(EVENSTEP_ADDR="unix:/run/evenstep/core.sock", EVENSTEP_JOB="slurm-7")
     assert job.start().wait(40) == 0
+    assert job.lines(1)[0]["EVENSTEP_JOB"].startswith("slurm-7/1-")
     assert job.lines(1)[0]["EVENSTEP_ADDR"] == "unix:/run/evenstep/core.sock"
     assert not job.lines(1)[0]["SOCKET_THERE"]
 

@@ -29,8 +29,8 @@ def test_the_entry_point_loads_no_torch() -> None:
 
 def test_settings_come_from_the_flag_before_the_environment() -> None:
     environ = {"EVENSTEP_ADDR": "unix:/run/core", "EVENSTEP_POLICY": "auto", "EVENSTEP_WORKLOAD": ""}
-    more = {"EVENSTEP_AGENT_ADDR": "unix:/a", "EVENSTEP_NODE_RANK": "3"}
-    assert Settings.read({}, environ | more) == Settings("unix:/run/core", "auto", None, None, "unix:/a", 3)
+    more = {"EVENSTEP_AGENT_ADDR": "unix:/a", "EVENSTEP_NODE_RANK": "3", "EVENSTEP_JOB": "slurm-7"}
+    assert Settings.read({}, environ | more) == Settings("unix:/run/core", "auto", None, None, "unix:/a", 3, "slurm-7")
     config = {"core": "unix:/run/a core", "policy": "of-a-plugin", "workload": "a.b:c/d@1+2-3", "timeout": 900}
     config["plugin_dir"] = "/opt/plugins"
     assert Settings.read(config, environ) == Settings(

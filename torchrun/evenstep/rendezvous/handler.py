@@ -158,7 +158,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
     def _name_job(self) -> str:
         """Name this attempt as no other one is named, be it under the same run id on the same core."""
         attempt = PrefixStore(f"evenstep.{self.get_run_id()}", self._store).add("rounds", 1)
-        printable = re.sub(r"[^!-~]", "_", self.get_run_id())
+        printable = re.sub(r"[^!-~]", "_", self._settings.job or self.get_run_id())
         return f"{printable[:200]}/{attempt}-{secrets.token_hex(4)}"
 
     def _provide_core(self) -> str | None:
