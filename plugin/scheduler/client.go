@@ -17,14 +17,16 @@ import (
 // answerTimeout is from a call to its answer; tests shorten it.
 var answerTimeout = 30 * time.Second
 
-// Describe asks a plugin for its version.
-func Describe(ctx context.Context, p *plugin.External) (version string, err error) {
+// Describe asks a plugin for its version. It takes as long as a start and that answer may.
+func Describe(p *plugin.External) (version string, err error) {
 	conn, err := p.Conn()
 	if err != nil {
 		return "", err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), plugin.DescribeTimeout)
+	defer cancel()
 	r, err := schedulerv1.NewSchedulerClient(conn).Describe(ctx, &schedulerv1.DescribeRequest{})
-	return plugin.Line(r.GetVersion()), p.Fault(err)
+	return plugin.VersionOf(r.GetVersion()), p.Fault(err)
 }
 
 // New returns the scheduler that the plugin stands for.

@@ -107,7 +107,7 @@ func external(t *testing.T, name string) *plugin.External {
 
 func TestASnapshotAndAnUpdateCrossTheWireWhole(t *testing.T) {
 	p := external(t, "toy")
-	if version, err := Describe(t.Context(), p); version != "1.2.3" || err != nil {
+	if version, err := Describe(p); version != "1.2.3" || err != nil {
 		t.Errorf("version %q, %v", version, err)
 	}
 	s := New(p)
