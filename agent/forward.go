@@ -18,15 +18,17 @@ import (
 type forwarder struct {
 	evenstepv1.UnimplementedBalancerServer
 	evenstepv1.UnimplementedJobsServer
+	evenstepv1.UnimplementedProfilesServer
 
 	balancer evenstepv1.BalancerClient
 	jobs     evenstepv1.JobsClient
+	profiles evenstepv1.ProfilesClient
 	streams  *counts
 }
 
 func newForwarder(core grpc.ClientConnInterface) *forwarder {
 	return &forwarder{balancer: evenstepv1.NewBalancerClient(core), jobs: evenstepv1.NewJobsClient(core),
-		streams: newCounts(userStreams)}
+		profiles: evenstepv1.NewProfilesClient(core), streams: newCounts(userStreams)}
 }
 
 // enter is the context of a call on behalf of its user, whose streams it counts until leave.
@@ -109,22 +111,30 @@ func relay[T any](receive func() (T, error), send func(T) error) error {
 func (f *forwarder) Register(
 	ctx context.Context, r *evenstepv1.RegisterRequest,
 ) (*evenstepv1.RegisterResponse, error) {
-	ctx, leave, err := f.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	return f.jobs.Register(ctx, r)
+	return passOn(ctx, f, r, f.jobs.Register)
 }
 
 // Unregister passes on what root forgets.
 func (f *forwarder) Unregister(
 	ctx context.Context, r *evenstepv1.UnregisterRequest,
 ) (*evenstepv1.UnregisterResponse, error) {
+	return passOn(ctx, f, r, f.jobs.Unregister)
+}
+
+// Rates passes on what root asks; the core refuses it to others.
+func (f *forwarder) Rates(ctx context.Context, r *evenstepv1.RatesRequest) (*evenstepv1.RatesResponse, error) {
+	return passOn(ctx, f, r, f.profiles.Rates)
+}
+
+// passOn makes a call of one message each way for its user.
+func passOn[Request, Response any](
+	ctx context.Context, f *forwarder, r *Request,
+	call func(context.Context, *Request, ...grpc.CallOption) (*Response, error),
+) (*Response, error) {
 	ctx, leave, err := f.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	return f.jobs.Unregister(ctx, r)
+	return call(ctx, r)
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/evenstep/evenstep/core/frame"
 	"github.com/evenstep/evenstep/plugin/devices"
@@ -28,17 +30,23 @@ type Server struct {
 func NewServer(version string, p devices.Prober) *Server {
 	s := newGRPC(maxProbeBytes)
 	devices.Register(s, version, p)
+	healthv1.RegisterHealthServer(s, health.NewServer())
 	return &Server{s, func(l net.Listener) net.Listener { return l }}
 }
 
 // NewForwardingServer serves the devices too, and passes on to the core what the node's users say to it, with the id that
-// the kernel knows them by. It serves unix sockets only.
+// the kernel knows them by. It serves unix sockets only. Its health service says that it leads to a core, whether or not
+// that answers now; NewServer's does not know the service Balancer.
 func NewForwardingServer(version string, p devices.Prober, core grpc.ClientConnInterface) *Server {
 	s := newGRPC(maxForwardBytes, grpc.Creds(kernel{}), grpc.ForceServerCodecV2(frame.NewCodec()))
 	devices.Register(s, version, p)
 	f := newForwarder(core)
 	evenstepv1.RegisterBalancerServer(s, f)
 	evenstepv1.RegisterJobsServer(s, f)
+	evenstepv1.RegisterProfilesServer(s, f)
+	leads := health.NewServer()
+	leads.SetServingStatus(evenstepv1.Balancer_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
+	healthv1.RegisterHealthServer(s, leads)
 	connections := newCounts(userConnections)
 	return &Server{s, func(l net.Listener) net.Listener { return &limitedListener{l, connections} }}
 }

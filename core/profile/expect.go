@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/evenstep/evenstep/core/cluster"
 	"github.com/evenstep/evenstep/core/speed"
@@ -59,6 +60,34 @@ func (b *Book) Rates(workload string, types []string) []Rate {
 		}
 	}
 	return rates
+}
+
+// Recent are at most so many of the workloads that were measured on one of the types, the one seen last first.
+func (b *Book) Recent(types []string, most int) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.index()
+	columns := map[string]bool{}
+	for _, t := range types {
+		columns[b.column(t)] = true
+	}
+	var on []string
+	for _, w := range b.workloads {
+		if slices.ContainsFunc(b.typesOf(w), func(t string) bool { return columns[b.column(t)] }) {
+			on = append(on, w)
+		}
+	}
+	b.lastFirst(on)
+	return on[:min(len(on), most)]
+}
+
+// lastFirst sorts workloads: the one seen last first, those seen at the same time by name.
+func (b *Book) lastFirst(workloads []string) {
+	seen := map[string]time.Time{}
+	for _, w := range workloads {
+		seen[w] = b.lastSeen(w)
+	}
+	slices.SortFunc(workloads, func(a, z string) int { return cmp.Or(seen[z].Compare(seen[a]), cmp.Compare(a, z)) })
 }
 
 // set fills in what is known: the logarithm of the rate and one sigma of it.
@@ -230,7 +259,7 @@ func (b *Book) newFit() *fit {
 			rows = append(rows, w)
 		}
 	}
-	slices.SortStableFunc(rows, func(a, z string) int { return b.lastSeen(z).Compare(b.lastSeen(a)) })
+	b.lastFirst(rows)
 	rows = rows[:min(len(rows), mostRows)]
 	slices.Sort(rows)
 	var entries []entry

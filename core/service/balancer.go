@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -42,27 +43,32 @@ type Policy interface {
 // Policies makes policies by the name that an Open asks for. start are the sizes in force, which satisfy the problem.
 type Policies map[string]func(p sizing.Problem, start []int) (Policy, error)
 
-// Balancer implements the services Balancer and Jobs. Its methods may be called at the same time.
+// Balancer implements the services Balancer, Jobs and Profiles. Its methods may be called at the same time.
 type Balancer struct {
 	evenstepv1.UnimplementedBalancerServer
 	evenstepv1.UnimplementedJobsServer
+	evenstepv1.UnimplementedProfilesServer
 
 	// Profiles is set before the first stream, or nil: then jobs begin as they say, and nothing is learned of devices.
 	Profiles Profiles
+	// Keep is set before the first stream, or nil: it is told that a job's profiles are complete and are to be kept on disk
+	// soon. It waits for nothing.
+	Keep func()
 
-	version  string
-	policies Policies
-	log      hclog.Logger
-	measures *measures
-	parsing  chan struct{} // has room for each large frame that is parsed
-	stopping chan struct{}
-	stop     sync.Once
+	version   string
+	policies  Policies
+	log       hclog.Logger
+	comebacks *rate.Limiter // of jobs that the log tells
+	measures  *measures
+	parsing   chan struct{} // has room for each large frame that is parsed
+	stopping  chan struct{}
+	stop      sync.Once
 
 	mu         sync.Mutex
 	jobs       map[jobKey]*job
-	workers    int               // that all jobs are charged with
-	users      map[string]*user  // by owner
-	registered map[string]string // owners by job id
+	workers    int                      // that all jobs are charged with
+	users      map[string]*user         // by owner
+	registered map[string]*registration // by job id
 }
 
 // jobKey names a job. Owners do not see each other: the same id under two owners is two jobs.
@@ -74,12 +80,13 @@ func NewBalancer(version string, policies Policies, log hclog.Logger) *Balancer 
 		version:    version,
 		policies:   policies,
 		log:        log,
+		comebacks:  rate.NewLimiter(1, 100),
 		measures:   newMeasures(),
 		parsing:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 		stopping:   make(chan struct{}),
 		jobs:       make(map[jobKey]*job),
 		users:      make(map[string]*user),
-		registered: make(map[string]string),
+		registered: make(map[string]*registration),
 	}
 }
 
@@ -272,7 +279,7 @@ func (b *Balancer) hold(key jobKey, workers int) (*job, error) {
 	defer b.mu.Unlock()
 	j := b.jobs[key]
 	if j == nil {
-		j = &job{log: b.log.With("job", key.id), measures: b.measures}
+		j = &job{log: b.log.With("job", key.id, "owner", key.owner), comebacks: b.comebacks, measures: b.measures}
 	}
 	more := max(0, workers-j.charged)
 	if b.workers+more > maxAllWorkers {

@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -12,24 +11,6 @@ import (
 	"github.com/evenstep/evenstep/core/identity"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
-
-// maxRegistered bounds the registrations of a core.
-const maxRegistered = 1 << 16
-
-// whose says which job the caller means by an id: one of their own, unless it is registered. One that is registered for
-// another is refused, but to operators.
-func (b *Balancer) whose(id string, caller identity.Caller) (jobKey, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	owner, registered := b.registered[id]
-	switch {
-	case !registered:
-		return jobKey{caller.Owner, id}, nil
-	case owner != caller.Owner && !caller.Operator:
-		return jobKey{}, status.Errorf(codes.PermissionDenied, "open.job: %s is registered for another user; give another id", id)
-	}
-	return jobKey{owner, id}, nil
-}
 
 // List gives the caller's jobs, or all to an operator, as the service definition says.
 func (b *Balancer) List(_ *evenstepv1.ListRequest, s evenstepv1.Jobs_ListServer) error {
@@ -45,12 +26,8 @@ func (b *Balancer) List(_ *evenstepv1.ListRequest, s evenstepv1.Jobs_ListServer)
 	if err := u.wait(s.Context(), openCost); err != nil {
 		return err
 	}
-	jobs, keys := b.seenBy(caller)
-	for _, key := range keys {
-		shown := &evenstepv1.JobStatus{Job: key.id, Owner: key.owner, Waiting: "registered; no worker has come yet"}
-		if j := jobs[key]; j != nil {
-			shown = j.status(key.owner)
-		}
+	for _, j := range b.seenBy(caller) {
+		shown := j.status()
 		if shown == nil {
 			continue
 		}
@@ -64,62 +41,48 @@ func (b *Balancer) List(_ *evenstepv1.ListRequest, s evenstepv1.Jobs_ListServer)
 	return nil
 }
 
-// seenBy are the caller's jobs, and their keys in order. Those that are registered only have a key.
-func (b *Balancer) seenBy(caller identity.Caller) (map[jobKey]*job, []jobKey) {
+// seen is a job that is open, or one that is registered only.
+type seen struct {
+	key        jobKey
+	job        *job
+	registered *registration
+}
+
+func (s *seen) status() *evenstepv1.JobStatus {
+	if s.job == nil {
+		return s.registered.status(s.key.id)
+	}
+	return s.job.status(s.key.owner)
+}
+
+// seenBy are the caller's jobs in order.
+func (b *Balancer) seenBy(caller identity.Caller) (all []seen) {
 	b.mu.Lock()
-	jobs := maps.Clone(b.jobs)
-	for id, owner := range b.registered {
-		key := jobKey{owner, id}
-		if jobs[key] == nil {
-			jobs[key] = nil
+	opened := map[string]bool{} // of the registrations
+	for key, j := range b.jobs {
+		all = append(all, seen{key: key, job: j})
+		if id, r := b.covering(key.id); r != nil && r.owner == key.owner {
+			opened[id] = true
+		}
+	}
+	for id, r := range b.registered {
+		if !opened[id] {
+			all = append(all, seen{key: jobKey{r.owner, id}, registered: r})
 		}
 	}
 	b.mu.Unlock()
-	maps.DeleteFunc(jobs, func(key jobKey, _ *job) bool { return !caller.Operator && key.owner != caller.Owner })
-	return jobs, slices.SortedFunc(maps.Keys(jobs), func(a, b jobKey) int {
-		return cmp.Or(cmp.Compare(a.owner, b.owner), cmp.Compare(a.id, b.id))
+	all = slices.DeleteFunc(all, func(s seen) bool { return !caller.Operator && s.key.owner != caller.Owner })
+	slices.SortFunc(all, func(a, b seen) int {
+		return cmp.Or(cmp.Compare(a.key.owner, b.key.owner), cmp.Compare(a.key.id, b.key.id))
 	})
+	return all
 }
 
-// Register makes a job a user's, as the service definition says.
-func (b *Balancer) Register(ctx context.Context, r *evenstepv1.RegisterRequest) (*evenstepv1.RegisterResponse, error) {
-	if err := onlyOperators(ctx); err != nil {
-		return nil, err
-	}
-	if err := checkJobID(r.GetJob()); err != nil {
-		return nil, invalid("%v", err)
-	}
-	owner := identity.User(r.GetUid())
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	before, registered := b.registered[r.GetJob()]
-	switch {
-	case registered && before != owner:
-		return nil, status.Errorf(codes.AlreadyExists, "job: %s is registered for %s; unregister it first", r.GetJob(), before)
-	case !registered && len(b.registered) >= maxRegistered:
-		return nil, status.Errorf(codes.ResourceExhausted, "%d jobs are registered; unregister some", maxRegistered)
-	}
-	b.registered[r.GetJob()] = owner
-	return &evenstepv1.RegisterResponse{}, nil
-}
-
-// Unregister forgets a registration, as the service definition says.
-func (b *Balancer) Unregister(
-	ctx context.Context, r *evenstepv1.UnregisterRequest,
-) (*evenstepv1.UnregisterResponse, error) {
-	if err := onlyOperators(ctx); err != nil {
-		return nil, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.registered, r.GetJob())
-	return &evenstepv1.UnregisterResponse{}, nil
-}
-
-func onlyOperators(ctx context.Context) error {
+// onlyOperators refuses all others to do what it says.
+func onlyOperators(ctx context.Context, what string) error {
 	caller, err := whoCalls(ctx)
 	if err == nil && !caller.Operator {
-		err = status.Error(codes.PermissionDenied, "only root and controllers register jobs for others")
+		err = status.Error(codes.PermissionDenied, "only root and controllers "+what)
 	}
 	return err
 }

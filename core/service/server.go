@@ -49,6 +49,7 @@ func NewServer(b *Balancer, p *Placer, creds credentials.TransportCredentials, l
 	)
 	evenstepv1.RegisterBalancerServer(s, b)
 	evenstepv1.RegisterJobsServer(s, b)
+	evenstepv1.RegisterProfilesServer(s, b)
 	evenstepv1.RegisterPlacerServer(s, p)
 	return &Server{grpc: s}
 }

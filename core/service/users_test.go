@@ -269,7 +269,7 @@ func TestRootRegistersJobsForOthers(t *testing.T) {
 	if _, err := b.open("slurm-7"); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("another user: got %v", err)
 	}
-	if got := a.statuses(); len(got) != 1 || got[0].GetWaiting() != "registered; no worker has come yet" {
+	if got := a.statuses(); len(got) != 1 || got[0].GetWaiting() != "registered; no worker is here" {
 		t.Errorf("its user sees %v", got)
 	}
 	a.mustOpen("slurm-7").reports(0)
