@@ -52,7 +52,7 @@ def test_lightnings_examples_continue_from_their_checkpoints(
 
 
 def test_the_example_that_draws_its_own_batches_continues(tmp_path: Path, evenstep_binary: Path) -> None:
-    train = (*TORCHRUN, str(EXAMPLES / "train_get_batch.py"), f"--checkpoint={tmp_path / 'checkpoint'}")
+    train = (*TORCHRUN, str(EXAMPLES / "train_get_batch.py"), "--batch=4", f"--checkpoint={tmp_path / 'checkpoint'}")
     assert run(*train, "--steps=50", binary=evenstep_binary).startswith("step 0: train")
     assert run(*train, "--steps=100", binary=evenstep_binary).startswith("step 50: train")
 
