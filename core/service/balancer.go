@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -51,13 +52,14 @@ type Balancer struct {
 	// Profiles is set before the first stream, or nil: then jobs begin as they say, and nothing is learned of devices.
 	Profiles Profiles
 
-	version  string
-	policies Policies
-	log      hclog.Logger
-	measures *measures
-	parsing  chan struct{} // has room for each large frame that is parsed
-	stopping chan struct{}
-	stop     sync.Once
+	version   string
+	policies  Policies
+	log       hclog.Logger
+	comebacks *rate.Limiter // of jobs that the log tells
+	measures  *measures
+	parsing   chan struct{} // has room for each large frame that is parsed
+	stopping  chan struct{}
+	stop      sync.Once
 
 	mu         sync.Mutex
 	jobs       map[jobKey]*job
@@ -75,6 +77,7 @@ func NewBalancer(version string, policies Policies, log hclog.Logger) *Balancer 
 		version:    version,
 		policies:   policies,
 		log:        log,
+		comebacks:  rate.NewLimiter(1, 100),
 		measures:   newMeasures(),
 		parsing:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 		stopping:   make(chan struct{}),
@@ -273,7 +276,7 @@ func (b *Balancer) hold(key jobKey, workers int) (*job, error) {
 	defer b.mu.Unlock()
 	j := b.jobs[key]
 	if j == nil {
-		j = &job{log: b.log.With("job", key.id), measures: b.measures}
+		j = &job{log: b.log.With("job", key.id, "owner", key.owner), comebacks: b.comebacks, measures: b.measures}
 	}
 	more := max(0, workers-j.charged)
 	if b.workers+more > maxAllWorkers {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -26,6 +27,7 @@ type job struct {
 	// mu guards all below; whoever holds it never waits.
 	mu         sync.Mutex
 	log        hclog.Logger
+	comebacks  *rate.Limiter // of the core's, so that nobody floods its log
 	measures   *measures
 	opening    *opening // of the stream that began the state
 	problem    sizing.Problem
@@ -268,6 +270,9 @@ func (j *job) makeRoom() {
 // answer queues the allocation in force on every stream, as the answer to a step. There is room: makeRoom saw to it,
 // and only the job adds.
 func (j *job) answer(step, fromStep uint64) {
+	if !j.answered && step > 0 && j.comebacks.Allow() {
+		j.log.Info("a job is back", "step", step, "workers", len(j.problem.Workers))
+	}
 	j.answered = true
 	j.allocation.FromStep = fromStep
 	response := newResponse(&j.allocation, step)
