@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -207,6 +208,7 @@ func (f *File) change(edit func(all map[Key]Profile) (changed []Key)) (all map[K
 			}
 			changed := edit(all)
 			changed = append(changed, trim(all)...)
+			slices.SortFunc(changed, Key.compare) // in another order, thousands of new ones take many seconds
 			for _, k := range changed {
 				if err := write(b, k, all); err != nil {
 					return err
