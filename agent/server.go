@@ -44,7 +44,6 @@ func newServer(version string, p devices.Prober, more ...grpc.ServerOption) *Ser
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(windowBytes),
-		grpc.SharedWriteBuffer(true), // a connection that rests holds none
 		grpc.ReadBufferSize(4<<10),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.StreamInterceptor(streams.admit),

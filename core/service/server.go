@@ -45,7 +45,6 @@ func NewServer(b *Balancer, p *Placer, creds credentials.TransportCredentials, l
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(streamWindowBytes), grpc.StaticConnWindowSize(connWindowBytes),
-		grpc.SharedWriteBuffer(true), // a connection that rests holds none
 		grpc.ConnectionTimeout(10*time.Second),
 		// A job may rest for hours; only a peer that no longer answers is given up, so that its ranks count as gone.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
