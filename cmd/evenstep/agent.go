@@ -86,7 +86,7 @@ func runAgent(ctx context.Context, f agentFlags, out io.Writer) error {
 		defer removeFolders([]address{a})
 	}
 	log := newLog()
-	warnOfExpiry(f.tls, log)
+	watchCertificate(ctx, f.tls, log)
 	plugins, err := openPlugins(f.plugins, log)
 	if err != nil {
 		return err
