@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -38,7 +39,7 @@ func (r *remote) Probe(ctx context.Context) (Report, error) {
 	}
 	asked, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	response, err := devicesv1.NewDevicesClient(conn).Probe(asked, &devicesv1.ProbeRequest{})
+	report, err := Ask(asked, conn)
 	switch {
 	case status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil:
 		err := fmt.Errorf("no answer within %v", answerTimeout)
@@ -46,6 +47,15 @@ func (r *remote) Probe(ctx context.Context) (Report, error) {
 		return Report{}, err
 	case err != nil:
 		return Report{}, r.plugin.Fault(err)
+	}
+	return report, nil
+}
+
+// Ask asks whoever serves the contract at the other end of the connection: a plugin, or a node's agent.
+func Ask(ctx context.Context, conn grpc.ClientConnInterface) (Report, error) {
+	response, err := devicesv1.NewDevicesClient(conn).Probe(ctx, &devicesv1.ProbeRequest{})
+	if err != nil {
+		return Report{}, err
 	}
 	report := fromWire(response)
 	if err := report.Check(); err != nil {

@@ -19,7 +19,8 @@ def test_a_fresh_environment_needs_the_wheel_only(tmp_path: Path) -> None:
     assert "-py3-none-manylinux" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
     plugin = "evenstep/bin/plugins/evenstep-devices-nvml"
-    assert {"evenstep/bin/evenstep", plugin, "evenstep/py.typed", "evenstep/v1/balancer_pb2.py"} <= set(names)
+    nomads = "evenstep/bin/nomad-plugins/evenstep-device"
+    assert {"evenstep/bin/evenstep", plugin, nomads, "evenstep/py.typed", "evenstep/v1/balancer_pb2.py"} <= set(names)
     assert not [name for name in names if "test" in name]
 
     venv.create(tmp_path / "venv", with_pip=True)
