@@ -17,6 +17,10 @@ const (
 	mostColumns = 64
 )
 
+// mostRatio is by how much the devices of one workload may differ for others to learn from it. No two devices do; one user's
+// absurd numbers would make everybody's estimates so.
+const mostRatio = 1e4
+
 // fitRest is how many times as long as a fit took the next one is not made, though there are newer profiles: whoever waits
 // for the book waits for a fit at most once in a while. Profiles of their own count for workloads at once.
 const fitRest = 10
@@ -121,7 +125,7 @@ func (b *Book) rows() (rows []shelved) {
 	entries := 0
 	for _, s := range all {
 		n := len(s.columns())
-		if n < 2 {
+		if n < 2 || s.ratio() > mostRatio {
 			continue
 		}
 		if entries += n; entries > mostEntries || len(rows) == mostRows {
@@ -140,6 +144,16 @@ func (s *shelf) columns() map[string]bool {
 		columns[t.column] = true
 	}
 	return columns
+}
+
+// ratio is by how much the workload's rates on its device types differ.
+func (s *shelf) ratio() float64 {
+	least, most := math.Inf(1), 0.0
+	for _, t := range s.types {
+		p := t.pool()
+		least, most = min(least, p.Rate()), max(most, p.Rate())
+	}
+	return most / least
 }
 
 // addColumns makes a column of each model, and of each type that is none, and returns what is known of them beforehand.

@@ -251,6 +251,22 @@ func TestAnEstimateLearnsWhatSuitsWhichWorkload(t *testing.T) {
 	}
 }
 
+// What one user's jobs show that cannot be spoils nobody else's estimates.
+func TestAbsurdRatesOfOthersDoNotCount(t *testing.T) {
+	clean, spoilt := NewBook(atNoon), NewBook(atNoon)
+	table(clean, 0)
+	want := table(spoilt, 0)[[2]string{"h", "fast"}]
+	for i := range 100 {
+		for j, d := range []string{"slow", "mid", "fast"} {
+			spoilt.Record("absurd:"+strconv.Itoa(i), cluster.Device{Type: d}, Sighting{Curve: speed.Learned{Samples: 1,
+				Seconds: []float64{1e-9, 1e9}[(i+j)%2], Sigma: 0.01}, Steps: 100})
+		}
+	}
+	if got, honest := spoilt.Rates("h", []string{"fast"})[0], clean.Rates("h", []string{"fast"})[0]; got != honest || !near(got.SamplesPerSecond, want, 0.1) {
+		t.Errorf("got %+v, want %+v", got, honest)
+	}
+}
+
 func TestAnEstimateFromLessIsLessSure(t *testing.T) {
 	bar := func(r Rate) float64 { return r.High / r.Low }
 	many := NewBook(atNoon)
