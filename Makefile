@@ -38,10 +38,12 @@ lint: .venv/.ready build/slurm/.ready ## check format, types and that generated 
 CGO = $(shell $(HAS_C) >/dev/null 2>&1 && echo 1 || echo 0)
 HAS_C = gcc -E -include stdlib.h -x c /dev/null
 
+# The library's functions are looked up as they are called: no driver has all of them. Some compilers link to look up all.
 .PHONY: build
 build: ## build/evenstep, static, its plugins in build/plugins, and Nomad's in build/nomad-plugins
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o build/ ./cmd/evenstep
-	CGO_ENABLED=$(CGO) go build -trimpath -ldflags '-s -w' -o build/plugins/ ./cmd/evenstep-devices-nvml
+	CGO_ENABLED=$(CGO) go build -trimpath -ldflags '-s -w -extldflags=-Wl,-z,lazy' -o build/plugins/ \
+	  ./cmd/evenstep-devices-nvml
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o build/nomad-plugins/ ./cmd/evenstep-device
 
 .PHONY: gcc
@@ -140,7 +142,7 @@ proto: build/protoc/.ready ## regenerate the committed code of the wire
 	build/protoc/bin/python -m grpc_tools.protoc -I. \
 	  --plugin=build/protoc-gen-go --plugin=build/protoc-gen-go-grpc \
 	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative \
-	  plugin/policy/v1/policy.proto plugin/devices/v1/devices.proto nomad/device/wire/*.proto
+	  plugin/policy/v1/policy.proto plugin/devices/v1/devices.proto plugin/scheduler/v1/scheduler.proto nomad/device/wire/*.proto
 	# In Python they are where the rest of the wire is.
 	build/protoc/bin/python -m grpc_tools.protoc -Ievenstep/v1=plugin/policy/v1 -Ievenstep/v1=plugin/devices/v1 \
 	  --python_out=torchrun --pyi_out=torchrun \

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -226,6 +227,14 @@ func TestDevicesAreServedBesides(t *testing.T) {
 	conn, _ := forward(t)
 	r, err := devicesv1.NewDevicesClient(conn).Probe(t.Context(), &devicesv1.ProbeRequest{})
 	if err != nil || len(r.GetDevices()) != 1 {
+		t.Errorf("got %v, %v", r, err)
+	}
+}
+
+func TestItsHealthSaysThatItLeadsToACore(t *testing.T) {
+	conn, _ := forward(t)
+	r, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{Service: "evenstep.v1.Balancer"})
+	if err != nil || r.GetStatus() != healthv1.HealthCheckResponse_SERVING {
 		t.Errorf("got %v, %v", r, err)
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/evenstep/evenstep/core/frame"
 	"github.com/evenstep/evenstep/plugin/devices"
+	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
 const (
@@ -26,16 +29,19 @@ type Server struct {
 // NewServer serves the prober's devices, by the contract of the plugins of that kind, to whoever can reach it: they are
 // no secret.
 func NewServer(version string, p devices.Prober) *Server {
-	return newServer(version, p)
+	return newServer(version, p, health.NewServer())
 }
 
 // NewForwardingServer serves the devices too, and passes on to the core what the node's users say to it, with the id that
-// the kernel knows them by.
+// the kernel knows them by. Its health service says that it leads to a core, whether or not that answers now; NewServer's
+// does not know the service Balancer.
 func NewForwardingServer(version string, p devices.Prober, core grpc.ClientConnInterface) *Server {
-	return newServer(version, p, grpc.UnknownServiceHandler(forwarder{core}.call))
+	leads := health.NewServer()
+	leads.SetServingStatus(evenstepv1.Balancer_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
+	return newServer(version, p, leads, grpc.UnknownServiceHandler(forwarder{core}.call))
 }
 
-func newServer(version string, p devices.Prober, more ...grpc.ServerOption) *Server {
+func newServer(version string, p devices.Prober, h healthv1.HealthServer, more ...grpc.ServerOption) *Server {
 	streams := newCounts(userStreams)
 	s := grpc.NewServer(append(more,
 		grpc.Creds(kernel{}),
@@ -48,7 +54,9 @@ func newServer(version string, p devices.Prober, more ...grpc.ServerOption) *Ser
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.StreamInterceptor(streams.admit),
 	)...)
-	devices.Register(frame.Registrar{Server: s}, version, p)
+	all := frame.Registrar{Server: s}
+	devices.Register(all, version, p)
+	healthv1.RegisterHealthServer(all, h)
 	return &Server{s, newCounts(userConnections)}
 }
 

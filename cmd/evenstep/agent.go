@@ -110,7 +110,7 @@ func runAgent(ctx context.Context, f agentFlags, out io.Writer) error {
 		return err
 	}
 	defer l.Close()
-	sampler := agent.NewSampler(devices.NewNode(cpu.New(), plugins))
+	sampler := agent.NewSampler(devices.NewNode(cpu.New(), plugins, log))
 	go sampler.Run(ctx)
 	server := agent.NewServer(version, sampler)
 	if core != nil {

@@ -51,6 +51,9 @@ type Balancer struct {
 
 	// Profiles is set before the first stream, or nil: then jobs begin as they say, and nothing is learned of devices.
 	Profiles Profiles
+	// Keep is set before the first stream, or nil: it is told that a job's profiles are complete and are to be kept on disk
+	// soon. It waits for nothing.
+	Keep func()
 
 	version   string
 	policies  Policies
@@ -63,9 +66,9 @@ type Balancer struct {
 
 	mu         sync.Mutex
 	jobs       map[jobKey]*job
-	workers    int               // that all jobs are charged with
-	users      map[string]*user  // by owner
-	registered map[string]string // owners by job id
+	workers    int                      // that all jobs are charged with
+	users      map[string]*user         // by owner
+	registered map[string]*registration // by job id
 }
 
 // jobKey names a job. Owners do not see each other: the same id under two owners is two jobs.
@@ -83,7 +86,7 @@ func NewBalancer(version string, policies Policies, log hclog.Logger) *Balancer 
 		stopping:   make(chan struct{}),
 		jobs:       make(map[jobKey]*job),
 		users:      make(map[string]*user),
-		registered: make(map[string]string),
+		registered: make(map[string]*registration),
 	}
 }
 

@@ -312,7 +312,7 @@ func TestRootRegistersJobsForOthers(t *testing.T) {
 	if _, err := b.open("slurm-7"); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("another user: got %v", err)
 	}
-	if got := a.statuses(); len(got) != 1 || got[0].GetWaiting() != "registered; no worker has come yet" {
+	if got := a.statuses(); len(got) != 1 || got[0].GetWaiting() != "registered; no worker is here" {
 		t.Errorf("its user sees %v", got)
 	}
 	a.mustOpen("slurm-7").reports(0)
@@ -430,7 +430,7 @@ func TestWorkCountsNotMessages(t *testing.T) {
 		return userRate - u.messages.Tokens()
 	}
 	for i := range 6400 {
-		core.balancer.registered[fmt.Sprint(i)] = identity.User(1002)
+		core.balancer.registered[fmt.Sprint(i)] = &registration{owner: identity.User(1002)}
 	}
 	if got := spent(func() { a.list() }); got != openCost+101 {
 		t.Errorf("a look through 6,400 jobs counts %v", got)

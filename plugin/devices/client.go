@@ -16,14 +16,16 @@ import (
 
 const answerTimeout = 5 * time.Second
 
-// Describe asks a plugin for its version.
-func Describe(ctx context.Context, p *plugin.External) (version string, err error) {
+// Describe asks a plugin for its version. It takes as long as a start and that answer may.
+func Describe(p *plugin.External) (version string, err error) {
 	conn, err := p.Conn()
 	if err != nil {
 		return "", err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), plugin.DescribeTimeout)
+	defer cancel()
 	r, err := devicesv1.NewDevicesClient(conn).Describe(ctx, &devicesv1.DescribeRequest{})
-	return plugin.Line(r.GetVersion()), p.Fault(err)
+	return plugin.VersionOf(r.GetVersion()), p.Fault(err)
 }
 
 // New returns a prober that asks the plugin. One that does not answer in time, since a driver's call may hang, is

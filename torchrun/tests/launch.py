@@ -38,7 +38,7 @@ def run(script: str, *args: str, workers: int = 2, **env: str) -> tuple[str, str
 
 def records(out: str) -> list[dict[str, Any]]:
     """Give the JSON objects that the ranks printed, one a line."""
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in out.splitlines() if line.startswith('{"')]
 
 
 def eventually(look: Callable[[], T | None], seconds: float = 40) -> T:

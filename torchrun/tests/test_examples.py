@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "torchrun"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=evenstep")
 
@@ -24,6 +26,26 @@ def test_the_example_trains_and_continues_from_its_checkpoint(tmp_path: Path, ev
     again = run(*train, "--epochs=2", binary=evenstep_binary)
     assert again.startswith("epoch 1: loss")
     assert "epoch 0" not in again
+
+
+@pytest.mark.parametrize(("framework", "module"), [("accelerate", "accelerate"), ("fsdp", "torch")])
+def test_a_frameworks_example_continues_from_its_checkpoint(
+    tmp_path: Path, evenstep_binary: Path, framework: str, module: str
+) -> None:
+    pytest.importorskip(module)
+    train = (*TORCHRUN, str(EXAMPLES / f"train_{framework}.py"), f"--checkpoint={tmp_path / 'checkpoint'}")
+    first = run(*train, "--epochs=1", binary=evenstep_binary)
+    assert first.startswith("epoch 0: loss")
+    again = run(*train, "--epochs=2", binary=evenstep_binary)
+    assert "epoch 1: loss" in again
+    assert again.count("epoch 0") <= first.count("epoch 0") // 2
+
+
+def test_the_trainers_example_trains(tmp_path: Path, evenstep_binary: Path) -> None:
+    pytest.importorskip("transformers")
+    train = (*TORCHRUN, str(EXAMPLES / "train_trainer.py"), f"--out={tmp_path}", "--epochs=1")
+    assert "'train_loss'" in run(*train, binary=evenstep_binary)
+    assert list(tmp_path.glob("checkpoint-*"))
 
 
 def test_the_demo_writes_what_it_measured(tmp_path: Path, evenstep_binary: Path) -> None:
