@@ -14,7 +14,7 @@ import (
 )
 
 // pipesTimeout is from the end of a process to that of its pipes.
-const pipesTimeout = 200 * time.Millisecond
+const pipesTimeout = 500 * time.Millisecond
 
 // process is a plugin's process, and the group of those that it starts, as go-plugin's Runner. It ends with its whole
 // group when it dies and when it is told to, and by itself when we die.
@@ -54,9 +54,10 @@ func (p *process) Start(context.Context) (err error) {
 		close(p.exited)
 		p.mu.Unlock()
 		// A child that has left the group holds them open still. By then what the process wrote has been read.
-		time.Sleep(pipesTimeout)
-		p.stdout.Close()
-		p.stderr.Close()
+		time.AfterFunc(pipesTimeout, func() {
+			p.stdout.Close()
+			p.stderr.Close()
+		})
 	}()
 	return nil
 }

@@ -82,8 +82,10 @@ func (h Hooks) tellCore(call func(context.Context, evenstepv1.JobsClient) error)
 	ctx, cancel := context.WithTimeout(context.Background(), agentTime)
 	defer cancel()
 	conn, err := h.core(ctx)
+	whose := "agent"
 	if conn != nil {
 		defer conn.Close()
+		whose = "core"
 		if err = call(ctx, evenstepv1.NewJobsClient(conn)); err != nil {
 			err = fmt.Errorf("the core behind %s does not take the job: %w", h.agentSocket(), err)
 		}
@@ -93,11 +95,12 @@ func (h Hooks) tellCore(call func(context.Context, evenstepv1.JobsClient) error)
 		_ = os.Remove(file) // most times it is not there
 		return nil
 	}
-	code := status.Code(err).String()
-	if said, _ := readKept(file); said == code {
+	// The words may be others each time, with a port that the kernel chose.
+	fault := whose + " " + status.Code(err).String()
+	if said, _ := readKept(file); said == fault {
 		return nil
 	}
-	return errors.Join(err, replace(file, code, os.Geteuid()))
+	return errors.Join(err, replace(file, fault, os.Geteuid()))
 }
 
 // devices are the job's on this node, as Slurm numbers them; none where Slurm does not tell.

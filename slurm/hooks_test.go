@@ -141,6 +141,8 @@ func TestAFaultOfTheCoreIsSaidOnceAndCostsNothing(t *testing.T) {
 	says("a core that refuses", true, "code = PermissionDenied")
 	a.answer = nil
 	says("a core that is back", true)
+	a.answer = status.Error(codes.Unavailable, "the core is away")
+	says("a core that is away again", true, "code = Unavailable desc = the core is away")
 	stop()
 
 	// What a killed agent leaves.

@@ -116,9 +116,16 @@ func (v *view) crowded() map[string]bool {
 	return crowded
 }
 
+// requeued is how far ahead the begin time of a job is that was named its nodes, when Slurm has put it back into the queue;
+// that of others is past, but for clocks that differ.
+const requeued = 30 * time.Second
+
 // waiting is a job that waits, with the reason where it cannot be steered.
 func (v *view) waiting(a asked) reconcile.Job {
 	d := v.details[a.id]
+	if d.eligible.IsZero() { // not known for certain
+		d.eligible = a.begins
+	}
 	left := d.eligible.Sub(v.now)
 	j := reconcile.Job{
 		ID: a.id, MinNodes: d.minNodes, MaxNodes: d.maxNodes, Waited: v.now.Sub(a.submitted),
@@ -164,6 +171,8 @@ func (v *view) steerable(a asked, d detail, j *reconcile.Job) string {
 		return "it is held: " + a.reason
 	case j.Lease > 0 && !a.note.Held && a.note.MaxNodes == 0:
 		return "its begin time is the user's own"
+	case j.Lease > requeued && a.note.MaxNodes > 0:
+		return "it was started before, and Slurm has it wait to start again"
 	case strings.Contains(a.partition, ","):
 		return "it names several partitions"
 	case !known || !partition.up:

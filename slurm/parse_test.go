@@ -286,6 +286,35 @@ func TestSplit(t *testing.T) {
 	}
 }
 
+// What a job waits for besides us.
+func TestJobsThatAreLeftAlone(t *testing.T) {
+	now := time.Date(2026, 11, 29, 20, 50, 0, 0, time.UTC)
+	const asks = "evenstep workload=w global_batch=8 samples=5"
+	for name, c := range map[string]struct {
+		comment string
+		detail  detail
+		why     string
+		held    bool
+	}{
+		"put back into the queue after it ran": {asks + " | nodes=1-1", detail{eligible: now.Add(2 * time.Minute), minNodes: 1, maxNodes: 1},
+			"it was started before, and Slurm has it wait to start again", false},
+		"named by a clock that is ahead": {asks + " | nodes=1-1", detail{eligible: now.Add(time.Second), minNodes: 1, maxNodes: 1}, "", false},
+		"held, but scontrol's words are not to be trusted": {asks + " | held", detail{odd: "a name that is there twice"},
+			"a name that is there twice", true},
+	} {
+		v := &view{
+			now: now, nodes: parseNodes("NodeName=m1 CPUTot=8 Gres=gpu:x:1 GresUsed=gpu:x:0 State=IDLE\n"),
+			partitions: map[string]group{"main": {true, []string{"m1"}}},
+			queue: []entry{{id: "7", state: "PENDING", partition: "main", perNode: "gres:gpu:1", comment: c.comment,
+				begins: now.Add(time.Minute)}},
+			details: map[string]detail{"7": c.detail},
+		}
+		if j := v.snapshot().Jobs[0]; j.Unsteerable != c.why || j.Held != c.held {
+			t.Errorf("%s: %q, held %t", name, j.Unsteerable, j.Held)
+		}
+	}
+}
+
 // The owner of a job may write the note as well as Evenstep; it never gives the job more nodes than it has.
 func TestANoteGivesNoMoreThanTheJobHas(t *testing.T) {
 	v := &view{

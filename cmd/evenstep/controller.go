@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenstep/evenstep/core/placement"
 	"github.com/evenstep/evenstep/core/reconcile"
+	"github.com/evenstep/evenstep/nomad"
 )
 
 // controllerFlags are what the administrator said, the same for the controller of each scheduler.
@@ -105,13 +106,14 @@ func controllerLog() hclog.Logger {
 
 // dryUpdate is an update as --dry-run prints it.
 type dryUpdate struct {
-	Job        string   `json:"job"`
-	Update     string   `json:"update"`
-	Nodes      []string `json:"nodes,omitzero"`
-	BatchSizes []int    `json:"batch_sizes,omitzero"`
-	JCTSeconds float64  `json:"jct_seconds,omitzero"`
-	Why        string   `json:"why"`
-	Scontrol   []string `json:"scontrol,omitzero"` // what scontrol would be called with
+	Job        string          `json:"job"`
+	Update     string          `json:"update"`
+	Nodes      []string        `json:"nodes,omitzero"`
+	BatchSizes []int           `json:"batch_sizes,omitzero"`
+	JCTSeconds float64         `json:"jct_seconds,omitzero"`
+	Why        string          `json:"why"`
+	Scontrol   []string        `json:"scontrol,omitzero"` // what scontrol would be called with
+	Requests   []nomad.Request `json:"requests,omitzero"` // what Nomad would be sent
 }
 
 func dryRun(ctx context.Context, loop *reconcile.Loop, scheduler steered, out io.Writer) error {

@@ -38,7 +38,11 @@ func Describe(p *plugin.External) (version string, err error) {
 // and the reason of each decision says so. Such a policy has to be closed.
 func New(p *plugin.External, log hclog.Logger) sizing.Constructor {
 	return func(problem sizing.Problem, start []int) (sizing.Policy, error) {
-		return newRemote(p, log, problem, start)
+		r, err := newRemote(p, log, problem, start)
+		if err != nil {
+			return nil, err
+		}
+		return r, nil
 	}
 }
 
@@ -51,7 +55,10 @@ type Patient struct {
 // NewPatient begins a job. Patient has to be closed.
 func NewPatient(p *plugin.External, problem sizing.Problem, start []int) (*Patient, error) {
 	r, err := newRemote(p, hclog.NewNullLogger(), problem, start)
-	return &Patient{r}, err
+	if err != nil {
+		return nil, err
+	}
+	return &Patient{r}, nil
 }
 
 // Step hands the step to the plugin and waits for the answer, for as long as an answer may take.

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from framework_case import EPOCHS, STEPS, check, ranks
+from framework_case import EPOCHS, GLOBAL_BATCH, SAMPLES, STEPS, check, ranks
 
 pytest.importorskip("lightning")
 
-WHOLE = ("automatic", "automatic, workers", "window 2", "window 2, workers", "by hand")
+WHOLE = ("automatic", "automatic, workers", "window 2", "window 2, workers", "by hand", "count")
+SHARDED = ("sharded", "sharded, window 2")
 ROWS = 200  # of ranks/streams.py
 
 
@@ -17,8 +18,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
     return ranks("lit.py", str(tmp_path_factory.mktemp("checkpoints")))
 
 
-@pytest.mark.parametrize("case", WHOLE)
+@pytest.mark.parametrize("case", WHOLE + SHARDED)
 def test_equal_to_one_process(found: dict[str, dict[str, Any]], case: str) -> None:
+    if case in SHARDED and case not in found:
+        pytest.skip("Lightning is too old for fully_shard")
     steps = EPOCHS * -(-STEPS // (2 if "window" in case else 1))
     check(found[case], steps=steps, batches=EPOCHS * STEPS)
     assert found[case]["batches"] == STEPS
@@ -40,6 +43,14 @@ def test_equal_to_one_process(found: dict[str, dict[str, Any]], case: str) -> No
 )
 def test_continues_from_checkpoints(found: dict[str, dict[str, Any]], case: str) -> None:
     check(found[case], steps=4 * STEPS)
+
+
+def test_ranks_that_train_on_the_same_batch(found: dict[str, dict[str, Any]]) -> None:
+    case = "two ranks to a batch"
+    if case not in found:
+        pytest.skip("Lightning is too old for fully_shard")
+    assert found[case]["difference"] < 1e-12
+    assert found[case]["sizes"] == [(EPOCHS * [*(STEPS - 1) * [GLOBAL_BATCH], SAMPLES % GLOBAL_BATCH])] * 2
 
 
 def test_a_second_fit_of_the_same_callback(found: dict[str, dict[str, Any]]) -> None:

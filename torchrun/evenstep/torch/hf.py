@@ -51,7 +51,7 @@ def balance(trainer: Any, *, count: Callable[[Any], int | torch.Tensor] | None =
     Raises TypeError on what is no Trainer, and ValueError, naming the setting, on what uneven batches exclude.
     """
     if not all(hasattr(trainer, name) for name in ("get_train_dataloader", "get_batch_samples", "accelerator")):
-        raise TypeError(f"trainer: {type(trainer).__name__} is not a Trainer of transformers 4.46 or newer")
+        raise TypeError(f"trainer: {type(trainer).__name__} is not a Trainer of transformers 4.57 or newer")
     if isinstance(getattr(trainer.compute_loss, "__self__", None), _Balanced):
         raise ValueError("trainer: it is balanced already")
     if count is not None and not callable(count):
@@ -127,7 +127,7 @@ class _Balanced:
         if model is not self._model:
             self._model = balance_model(model, sampler, weigh=False)
         batches, items = self._own_samples(*args)
-        if sampler.world > 1:
+        if sampler.world > 1 and batches:
             self._weigh(sampler, batches)
         return batches, items
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer, strategies
 from lightning.pytorch.callbacks import ModelCheckpoint
 from streams import Stream
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader
 
 import evenstep.torch as evenstep
@@ -78,6 +79,22 @@ class ByHand(Module):
         self.log("loss", 2 * loss.detach(), on_step=False, on_epoch=True, sync_dist=True)
 
 
+class Ignoring(Module):
+    """Its loss averages over the rows of which the label is not 3."""
+
+    def loss_of(self, batch: Any) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.net(batch[0]), batch[1], ignore_index=3)
+
+
+class Sharded(Module):
+    """Is divided by fully_shard, among the ranks that share a batch."""
+
+    def configure_model(self) -> None:
+        mesh = self.device_mesh["data_parallel"]
+        for layer in (self.net[0], self.net[2], self.net):  # type: ignore[index]
+            fully_shard(layer, mesh=mesh)
+
+
 class Eyes(Callback):
     """Compares the weights after each optimizer step."""
 
@@ -93,9 +110,9 @@ class Eyes(Callback):
 
 
 def trainer(*callbacks: Callback, **settings: Any) -> Trainer:
-    settings = {"max_epochs": EPOCHS, "use_distributed_sampler": False, **settings}
+    settings = {"max_epochs": EPOCHS, "use_distributed_sampler": False, "strategy": "ddp", **settings}
     return Trainer(
-        accelerator="cpu", devices=dist.get_world_size(), strategy="ddp", callbacks=[*callbacks], logger=False,
+        accelerator="cpu", devices=dist.get_world_size(), callbacks=[*callbacks], logger=False,
         enable_progress_bar=False, enable_model_summary=False,
         enable_checkpointing=any(isinstance(c, ModelCheckpoint) for c in callbacks), **settings,
     )  # fmt: skip
@@ -107,24 +124,28 @@ def train(
     workers: int = 0,
     fit: Any = None,
     callbacks: Any = (),
+    count: Any = None,
     **settings: Any,
 ) -> tuple[Trainer, Module, evenstep.BalancedBatchSampler]:
     module = module or Module()
     sampler = evenstep.BalancedBatchSampler(DATA, GLOBAL_BATCH, seed=SEED)
     loader = DataLoader(DATA, batch_sampler=sampler, num_workers=workers)
-    made = trainer(evenstep.lightning.Balance(sampler), Eyes(witness), *callbacks, **settings)
+    made = trainer(evenstep.lightning.Balance(sampler, count=count), Eyes(witness), *callbacks, **settings)
     made.fit(module, loader, **(fit or {}))
     return made, module, sampler
 
 
-def whole(name: str, module: Module | None = None, window: int = 1, **settings: Any) -> None:
-    witness = Witness(alone(window=window))
+def whole(name: str, module: Module | None = None, window: int = 1, ignored: int = -100, **settings: Any) -> None:
+    def loss_of(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(FEATURES[rows]), LABELS[rows], ignore_index=ignored)
+
+    witness = Witness(alone(loss_of=loss_of, window=window))
     made, module, sampler = train(witness, module, accumulate_grad_batches=window, **settings)
     assert sampler.state_dict()["position"] == SAMPLES
     turns = made.lr_scheduler_configs[0].scheduler.last_epoch
     counts = {"batches": made.num_training_batches, "global_step": made.global_step, "turns": turns}
     expected = None
-    if window == 1:  # else the losses are of windows
+    if window == 1 and ignored < 0:  # else the losses are of windows, or not means over rows
         steps = zip(witness.expected[-STEPS:], batches(EPOCHS - 1), strict=True)
         # Lightning divides by the mean number of rows of a rank, in whole rows, whether batches are equal or not.
         world = dist.get_world_size()
@@ -254,6 +275,11 @@ def main() -> None:
     whole("window 2", window=2)
     whole("window 2, workers", window=2, workers=2)
     whole("by hand", ByHand())
+    whole("count", Ignoring(), ignored=3, count=lambda batch: (batch[1] != 3).sum())
+    if (sharding := getattr(strategies, "ModelParallelStrategy", None)) is not None:
+        whole("sharded", Sharded(), strategy=sharding(data_parallel_size=2, tensor_parallel_size=1))
+        whole("sharded, window 2", Sharded(), window=2, strategy=sharding(data_parallel_size=2, tensor_parallel_size=1))
+        whole("two ranks to a batch", Sharded(), strategy=sharding(data_parallel_size=1, tensor_parallel_size=2))
     resumed(folder / "0", workers=0, epoch=0)
     resumed(folder / "2", workers=2, epoch=1)
     twice()

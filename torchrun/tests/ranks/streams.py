@@ -94,10 +94,12 @@ def batches(loader: Iterable[Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor,
             yield rows, FEATURES[rows], LABELS[rows]
 
 
-def train(case: str, loader: Iterable[Any], window: int = 1, collate: Any = None) -> None:
+def train(
+    case: str, loader: Iterable[Any], window: int = 1, collate: Any = None, wrap: Any = DistributedDataParallel
+) -> None:
     ours, reference = net(), net()
     source = evenstep.rebatch(loader, GLOBAL_BATCH, collate=collate)
-    model = evenstep.balance(DistributedDataParallel(ours), source)
+    model = evenstep.balance(wrap(ours), source)
     sgd, alone = optimizer(ours), optimizer(reference)
     witness, totals, lost, twice, dry, batch = Witness([]), [], 0, 0, 0, 0
     for _ in range(PASSES):
@@ -155,6 +157,10 @@ def main() -> None:
     for name, loader in (("webdataset", webdataset), ("datasets", datasets)):
         if importlib.util.find_spec(name) is not None:
             train(name, loader(folder))
+    if importlib.util.find_spec("accelerate") is not None:
+        from accelerate import Accelerator
+
+        train("accelerate", DataLoader(plain(folder), batch_size=8), wrap=Accelerator(cpu=True).prepare)
     without_rows()
     dist.destroy_process_group()
 

@@ -1,6 +1,7 @@
 """Trains under transformers' Trainer: trained.py FOLDER ['rest of ']CASE:WINDOW... A rest continues what was saved."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,8 @@ def by_hand(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any) -> torc
     return in_double(outputs["logits"], labels, num_items_in_batch)
 
 
-def counted(rows: torch.Tensor) -> int:
-    return int(TARGETS[rows, 1:].ne(IGNORED).sum())
+def counted(rows: torch.Tensor, first: int = 1) -> int:
+    return int(TARGETS[rows, first:].ne(IGNORED).sum())
 
 
 def summed(model: Any, rows: torch.Tensor) -> torch.Tensor:
@@ -172,10 +173,13 @@ def build(case: str) -> nn.Module:
     return CASES[case][0]().double()
 
 
-def expected(case: str, window: int, epochs: int) -> list[Step]:
+def expected(trainer: Trainer, case: str, window: int, epochs: int) -> list[Step]:
     more = {"short": STEPS % window, "samples": len(CASES[case][1]), **CASES[case][2]}
-    if case == "bert":  # Trainer multiplies by the ranks, and divides by no window, what it takes for a sum
+    if case == "bert" and trainer.model_accepts_loss_kwargs:
+        # Trainer multiplies by the ranks, and divides by no window, what it takes for a sum.
         more |= {"scale": 2 * window, "short": window}
+    if "terms_of" in more and not hasattr(trainer, "_loss_shifts_labels"):  # older ones count the first label too
+        more["terms_of"] = partial(counted, first=0)
     return alone(build(case), window=window, epochs=epochs, **more)
 
 
@@ -206,7 +210,7 @@ def train(case: str, window: int, folder: Path, *, workers: int, epochs: int, re
     more = {"data_collator": default_data_collator, "optimizers": (sgd, schedule), **more}
     trainer = Trainer(model, args, train_dataset=CASES[case][1], **more)
     evenstep.hf.balance(trainer, count=COUNTS.get(case))
-    steps = expected(case, window, epochs)
+    steps = expected(trainer, case, window, epochs)
     witness = Witness(steps, done=stop if resume else 0)
     model.register_forward_pre_hook(
         lambda m, args, kwargs: witness.saw(len(next(iter([*args, *kwargs.values()])))) if m.training else None,
@@ -215,7 +219,8 @@ def train(case: str, window: int, folder: Path, *, workers: int, epochs: int, re
     trainer.add_callback(Watch(witness))
     trainer.train(resume_from_checkpoint=str(folder / f"{case} {window}" / f"checkpoint-{stop}") if resume else None)
     losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
-    off = max(abs(mine - step.loss) for mine, step in zip(losses, steps, strict=True))
+    # Older releases leave out the last windows that are not full.
+    off = max(abs(mine - step.loss) for mine, step in zip(losses, steps[: trainer.state.max_steps], strict=True))
     turns = trainer.lr_scheduler.last_epoch
     name = f"{'rest of ' if resume else ''}{case}, window {window}"
     witness.tell(name, losses_off=off, turns=turns, length=len(trainer.get_train_dataloader()))
