@@ -7,6 +7,7 @@ exchange among the ranks (in the background) <-> rank 0 <-> the core
 """
 
 import contextlib
+import copy
 import itertools
 import logging
 import os
@@ -542,7 +543,7 @@ class _Peers:
             )
             return
         self._sent, self._parts = sizes, self._parcel.cut(sizes)
-        opening = self._opening
+        opening = self._opening = copy.deepcopy(self._opening)  # the stream's thread reads the one that it has
         opening.job = f"{self._name}/{next(_jobs)}"
         for worker, limit, size in zip(opening.workers, limits, sizes, strict=True):
             worker.max_batch_size = limit // quantum * quantum
