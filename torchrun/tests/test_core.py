@@ -82,7 +82,9 @@ def test_an_answer_that_came_before_the_job_was_opened_anew_is_forgotten() -> No
         core = Core(server.address, OPENING, lambda: (8, 8))
         core.report(0, 1, ROWS)
         eventually(lambda: core._newest)
-        smaller = wire.Open(job="smaller", global_batch=16, workers=[wire.Worker(min_batch_size=2, max_batch_size=8)] * 2)
+        smaller = wire.Open(
+            job="smaller", global_batch=16, workers=[wire.Worker(min_batch_size=2, max_batch_size=8)] * 2
+        )
         core.reopen(smaller)
         assert core.newest() is None
         core.close()

@@ -376,7 +376,20 @@ class _Loop:
         """Meet the other ranks, best before the first draw; all of them get here, since each has wrapped the model."""
         _ = self.sampler.schedule  # with which its world is known
         if self.sampler.world > 1 and (self.sampler.group is not None or self.sampler.world == dist.get_world_size()):
+            self._check_group()
             self._peers = _Peers(self)
+
+    def _check_group(self) -> None:
+        """Raise ValueError where gradients are not averaged over all that share the batch."""
+        found = [dist.get_process_group_ranks(replica.process_group) for replica in self.replicas]
+        meshes = {p.device_mesh for module in self.shards for p in module.parameters() if hasattr(p, "device_mesh")}
+        found += [mesh.mesh.flatten().tolist() for mesh in meshes]
+        for ranks in found:
+            if not set(self.sampler.workers) <= set(ranks):
+                raise ValueError(
+                    f"group: the ranks {list(self.sampler.workers)} share the batch, but the model averages gradients "
+                    f"over {ranks}; give the sampler the model's group"
+                )
 
     def _start(self) -> None:
         """Meet the other ranks, where they have not; all of them get here at the same forward."""
@@ -444,7 +457,8 @@ class _Peers:
         self._memory = loop.memory
         self._limits: tuple[int, ...] = ()
         self._unreported: list[tuple[int, Exchange]] = []
-        self._core: Any = None
+        self._core: Any = None  # this and the next on rank 0
+        self._opening: Any = None
         self._observer = Observer() if os.environ.get("EVENSTEP_POLICY") == "observe" else None
         self._hints: DeviceHints | None = None
         introductions = self._introduce(loop)
@@ -472,7 +486,7 @@ class _Peers:
     def _start(self) -> None:
         """Start with the sizes that rank 0 hears of from the core, if any."""
         start = [self._core.start(_START_SECONDS) if self._core is not None else None]
-        dist.broadcast_object_list(start, src=self._sampler.team[0] if self._sampler.team else 0, group=self._group)
+        dist.broadcast_object_list(start, src=dist.get_process_group_ranks(self._group)[0], group=self._group)
         if start[0] is not None:
             self._sent = start[0]
             self._schedule.start(start[0])
@@ -543,11 +557,12 @@ class _Peers:
             )
             return
         self._sent, self._parts = sizes, self._parcel.cut(sizes)
-        opening = self._opening = copy.deepcopy(self._opening)  # the stream's thread reads the one that it has
+        opening = copy.deepcopy(self._opening)  # the stream's thread reads the one that it has
         opening.job = f"{self._name}/{next(_jobs)}"
         for worker, limit, size in zip(opening.workers, limits, sizes, strict=True):
             worker.max_batch_size = limit // quantum * quantum
             worker.min_batch_size = min(worker.min_batch_size, worker.max_batch_size, size)
+        self._opening = opening
         self._core.reopen(opening)
 
     def _by_worker(self, rows: Sequence[Row]) -> list[Row]:
