@@ -77,7 +77,8 @@ class Core:
 
     def reopen(self, opening: wire.Open) -> None:
         """Open the stream anew, as another job."""
-        self._opening, self._reopening = opening, True
+        with self._lock:  # an answer to the job that it was may be too large for the job that it is
+            self._opening, self._reopening, self._newest = opening, True, None
         if self._call is not None:
             self._call.cancel()
 
@@ -174,10 +175,11 @@ class Core:
 
     def _take(self, allocation: wire.Allocation) -> None:
         self.reason = allocation.reason
-        fault = self._fault(allocation)
-        if fault is None:
-            with self._lock:
+        with self._lock:
+            fault = self._fault(allocation)
+            if fault is None:
                 self._newest = tuple(allocation.batch_sizes)
+        if fault is None:
             if allocation.version != self._version:
                 self._version = allocation.version
                 _log.info("evenstep: batch sizes %s: %s", list(allocation.batch_sizes), allocation.reason)
@@ -191,7 +193,10 @@ class Core:
             return f"batch_sizes: {len(sizes)} sizes for {len(workers)} workers"
         if sum(sizes) != self._opening.global_batch:
             return f"batch_sizes: they sum to {sum(sizes)}, not to the global batch {self._opening.global_batch}"
+        quantum = max(1, self._opening.quantum)
         for rank, (size, worker) in enumerate(zip(sizes, workers, strict=True)):
+            if size % quantum:
+                return f"batch_sizes[{rank}]: {size} is no multiple of the quantum {quantum}"
             if size < worker.min_batch_size:
                 return f"batch_sizes[{rank}]: {size} is below the minimum {worker.min_batch_size}"
             if 0 < worker.max_batch_size < size:

@@ -68,6 +68,28 @@ def test_a_malformed_allocation_is_ignored_with_one_warning(
     assert re.search(fault, caplog.messages[0])
 
 
+def test_sizes_that_are_no_multiples_of_the_quantum_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    opening = wire.Open(job="test", global_batch=16, quantum=4, workers=[wire.Worker(min_batch_size=4)] * 2)
+    with ScriptedCore(lambda opening, report: [10, 6] if report.step == 0 else [12, 4]) as server:
+        core = Core(server.address, opening, lambda: (8, 8))
+        assert [answer(core, step) for step in range(2)] == [None, (12, 4)]
+        core.close()
+    assert "batch_sizes[0]: 10 is no multiple of the quantum 4" in caplog.messages[0]
+
+
+def test_an_answer_that_came_before_the_job_was_opened_anew_is_forgotten() -> None:
+    with ScriptedCore(lambda opening, report: [14, 2] if opening.job == "test" else [8, 8]) as server:
+        core = Core(server.address, OPENING, lambda: (8, 8))
+        core.report(0, 1, ROWS)
+        eventually(lambda: core._newest)
+        smaller = wire.Open(
+            job="smaller", global_batch=16, workers=[wire.Worker(min_batch_size=2, max_batch_size=8)] * 2
+        )
+        core.reopen(smaller)
+        assert core.newest() is None
+        core.close()
+
+
 def test_a_core_that_dies_is_opened_again_with_the_sizes_in_force(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -70,6 +70,14 @@ def test_what_must_agree_is_named(told: Told) -> None:
         assert error.startswith("evenstep: the first batch was drawn for 1 workers, the process group has 2; call init")
 
 
+def test_parts_that_ranks_cannot_train_together_are_refused(told: Told) -> None:
+    for rank in range(2):
+        error = told[0]["parts_of_shards"][rank]["error"]
+        assert error.startswith(f"evenstep: rank {rank}: with fully_shard ranks wait for each other in each forward")
+        error = told[0]["parts_of_triplets"][rank]["error"]
+        assert error.startswith(f"evenstep: rank {rank}: parts of a batch of 4 rows had forwards of 6")
+
+
 def test_the_core_is_asked_for_two_rows_each_unless_the_user_gave_fewer(told: Told) -> None:
     assert told[1]["plain"] == 2
     assert told[1]["lopsided"] == 1

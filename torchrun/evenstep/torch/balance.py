@@ -7,6 +7,7 @@ exchange among the ranks (in the background) <-> rank 0 <-> the core
 """
 
 import contextlib
+import copy
 import itertools
 import logging
 import os
@@ -35,7 +36,7 @@ from evenstep.torch.observer import Observer
 from evenstep.torch.schedule import Learned
 from evenstep.torch.shares import Shares, Ticket, newest
 from evenstep.torch.stopwatch import CudaClock, HostClock, Stopwatch
-from evenstep.torch.weight import Weight, rows, times, weighted
+from evenstep.torch.weight import Leaves, Weight, rows, times, weighted
 from evenstep.torch.workload import Device, describe, workload
 
 _log = logging.getLogger("evenstep")
@@ -184,12 +185,15 @@ class Loop:
         self._peers: _Peers | None = None
         self._told: set[str] = set()
         self._rows = 0  # of the batch that had a forward
+        self._parted = False  # one of its forwards had a part of its rows
+        self._unsynced: list[DistributedDataParallel] = []  # by us, while a part's forward is under way
         self._ended_itself = False  # a backward ended the last step
         self._compiles = Compiles()
         self.memory = Memory()
         self._holds = False  # the step goes on, whatever had a backward
         self._counts = True  # what has a forward
         self._parameters = parameters
+        self._leaves = Leaves([] if self.shards else parameters)  # in FSDP's backward others stand for the parameters
         self._drawn = 0  # batches drawn when the last forward began
         self.device = parameters[0].device
         self.stopwatch = Stopwatch(CudaClock() if self.device.type == "cuda" else HostClock())
@@ -239,6 +243,7 @@ class Loop:
 
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._weight = None
+        self._sync_again()
         if not torch.is_grad_enabled():
             return
         ticket = self.sampler.take()
@@ -253,20 +258,26 @@ class Loop:
         if self._ticket is not None and drawn != self._drawn and not self.steps_by_hand:
             self._tell_once("a batch had a forward but no backward through its outputs, so the next is taken for it")
         if self._ticket is not ticket:
-            self._rows = 0
+            self._rows, self._parted = 0, False
         self._ticket, self._drawn, self._ending, self._ended_itself = ticket, drawn, False, False
         self._reduces = all(replica.require_backward_grad_sync for replica in self.replicas)
         weight = self._weigh(ticket, args, kwargs)
         self._weight = lambda: self._begin_backward(weight)
+        if self._cuts:
+            self._check_parts(ticket)
+            if self._rows < ticket.rows:
+                self._leave_to_the_last_part()
 
     def _weigh(self, ticket: Ticket, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Weight]:
         if not self._counts:
             return lambda: 0.0
         found = rows(args, kwargs)
+        forwarded = self._forwarded(found, ticket)
         part = self._in_parts and ticket.weight > 0
         # A part weighs among the parts of its rank too, so it does with a single rank.
-        terms = min(found or ticket.rows, ticket.rows) if part else ticket.weight
-        self._rows += found or ticket.rows
+        terms = forwarded if part else ticket.weight
+        self._rows += forwarded
+        self._parted = self._parted or forwarded < ticket.rows
         if self._peers is None:
             return lambda: self.sampler.world * terms / ticket.total if part and self.weighs else 1.0
         self._peers.tell_core()
@@ -276,8 +287,8 @@ class Loop:
             self._tell_twice()
         if self.count is not None:
             return self._peers.weigh(0 if ticket.weight == 0 else self.count(*args, **kwargs))
-        if not part:
-            self._check_rows(found, ticket)
+        if found not in (None, forwarded):
+            self._tell_of_rows(found, ticket)
         return lambda: self.sampler.world * terms / self._total(ticket)
 
     def _total(self, ticket: Ticket) -> int:
@@ -300,25 +311,65 @@ class Loop:
             "and weighting it is wrong then; give balance(..., weigh=False), under Trainer evenstep.torch.hf.balance"
         )
 
+    def _forwarded(self, found: int | None, ticket: Ticket) -> int:
+        """Give how many rows of the batch a forward is of: all, unless it got as many as a part may have."""
+        if found is None or not self._in_parts:
+            return ticket.rows
+        fits = self._holds or found % self.sampler.micro_batch_size == 0 or found == ticket.rows - self._rows
+        return found if fits and found <= ticket.rows else ticket.rows
+
     @property
     def _in_parts(self) -> bool:
         return self.sampler.micro_batch_size > 1 or self._holds
+
+    @property
+    def _cuts(self) -> bool:
+        """Whether the script trains the batch in parts, the last of which ends the step."""
+        return self._in_parts and not (self._holds or self.steps_by_hand)
+
+    def _check_parts(self, ticket: Ticket) -> None:
+        """Raise RuntimeError where ranks, whose numbers of parts differ, could not go on together."""
+        if self._parted and self._rows > ticket.rows:
+            raise RuntimeError(
+                f"evenstep: rank {self.sampler.rank}: parts of a batch of {ticket.rows} rows had forwards of "
+                f"{self._rows}, so which is the last is not known; give balance(..., steps_by_hand=True), and call "
+                "evenstep.step(sampler) when a batch is done"
+            )
+        if self._parted and self.shards:
+            raise RuntimeError(
+                f"evenstep: rank {self.sampler.rank}: with fully_shard ranks wait for each other in each forward, and "
+                "their numbers of parts differ; train each batch whole"
+            )
+
+    def _leave_to_the_last_part(self) -> None:
+        """Leave out the all-reduce of the part whose forward begins: there is one a step, however many parts."""
+        self._unsynced = [replica for replica in self.replicas if replica.require_backward_grad_sync]
+        for replica in self._unsynced:
+            replica.require_backward_grad_sync = False
+
+    def _sync_again(self) -> None:
+        for replica in self._unsynced:
+            replica.require_backward_grad_sync = True
+        self._unsynced = []
 
     def _before_inner_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if self._ticket is not None:
             self.stopwatch.resume()
 
     def _after_forward(self, module: nn.Module, args: tuple[Any, ...], outputs: Any) -> Any:
+        self._sync_again()  # DDP has read it
         weight, self._weight = self._weight, None
         if weight is None:
             return outputs
-        outputs, found = weighted(outputs, weight)
+        outputs, found = weighted(outputs, weight, self._leaves.own)
         if found == 0:
             kind = type(outputs).__name__
             self._tell_once(f"the model returned a {kind} without a tensor to differentiate, so nothing is weighted")
         return outputs
 
     def _begin_backward(self, weight: Callable[[], Weight]) -> Weight:
+        if not self._leaves.reached():  # a gradient that is taken inside the step
+            return 1.0
         if not self._ending:
             self._ending = True
             _queue_callback(self._end_backward)
@@ -439,7 +490,20 @@ class Loop:
         """Meet the other ranks, best before the first draw; all of them get here, since each has wrapped the model."""
         _ = self.sampler.schedule  # with which its world is known
         if self.sampler.world > 1 and (self.sampler.group is not None or self.sampler.world == dist.get_world_size()):
+            self._check_group()
             self._peers = _Peers(self)
+
+    def _check_group(self) -> None:
+        """Raise ValueError where gradients are not averaged over all that share the batch."""
+        found = [dist.get_process_group_ranks(replica.process_group) for replica in self.replicas]
+        meshes = {p.device_mesh for module in self.shards for p in module.parameters() if hasattr(p, "device_mesh")}
+        found += [mesh.mesh.flatten().tolist() for mesh in meshes]
+        for ranks in found:
+            if not set(self.sampler.workers) <= set(ranks):
+                raise ValueError(
+                    f"group: the ranks {list(self.sampler.workers)} share the batch, but the model averages gradients "
+                    f"over {ranks}; give the sampler the model's group"
+                )
 
     def _start(self) -> None:
         """Meet the other ranks, where they have not; all of them get here at the same forward."""
@@ -457,8 +521,8 @@ class Loop:
             self._peers = self._peers or _Peers(self)
             self._peers.agree(self)
 
-    def _check_rows(self, found: int | None, ticket: Ticket) -> None:
-        if found in (None, ticket.rows) or "rows" in self._told:
+    def _tell_of_rows(self, found: int | None, ticket: Ticket) -> None:
+        if "rows" in self._told:
             return
         self._told.add("rows")
         _log.warning(
@@ -473,7 +537,10 @@ class Loop:
     def _tell_once(self, fault: str) -> None:
         if fault not in self._told:
             self._told.add(fault)
-            supported = "train each batch with forwards and one backward through their outputs"
+            supported = (
+                "train each batch with forwards and one backward through their outputs, or give "
+                "balance(..., steps_by_hand=True)"
+            )
             _log.warning("evenstep: rank %d: %s; %s", self.sampler.rank, fault, supported)
 
 
@@ -507,7 +574,8 @@ class _Peers:
         self._memory = loop.memory
         self._limits: tuple[int, ...] = ()
         self._unreported: list[tuple[int, Exchange]] = []
-        self._core: Any = None
+        self._core: Any = None  # this and the next on rank 0
+        self._opening: Any = None
         self._observer = Observer() if os.environ.get("EVENSTEP_POLICY") == "observe" else None
         self._hints: DeviceHints | None = None
         introductions = self._introduce(loop)
@@ -535,7 +603,7 @@ class _Peers:
     def _start(self) -> None:
         """Start with the sizes that rank 0 hears of from the core, if any."""
         start = [self._core.start(_START_SECONDS) if self._core is not None else None]
-        dist.broadcast_object_list(start, src=self._sampler.team[0] if self._sampler.team else 0, group=self._group)
+        dist.broadcast_object_list(start, src=dist.get_process_group_ranks(self._group)[0], group=self._group)
         if start[0] is not None:
             self._sent = start[0]
             self._schedule.start(start[0])
@@ -606,11 +674,12 @@ class _Peers:
             )
             return
         self._sent, self._parts = sizes, self._parcel.cut(sizes)
-        opening = self._opening
+        opening = copy.deepcopy(self._opening)  # the stream's thread reads the one that it has
         opening.job = f"{self._name}/{next(_jobs)}"
         for worker, limit, size in zip(opening.workers, limits, sizes, strict=True):
             worker.max_batch_size = limit // quantum * quantum
             worker.min_batch_size = min(worker.min_batch_size, worker.max_batch_size, size)
+        self._opening = opening
         self._core.reopen(opening)
 
     def _by_worker(self, rows: Sequence[Row]) -> list[Row]:

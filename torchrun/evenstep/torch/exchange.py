@@ -4,6 +4,7 @@ One asynchronous all-gather of a fixed-size row per rank on a gloo group of its 
 one place that issues it: gloo aborts a process where two ranks issue operations of different sizes in another order.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -114,9 +115,30 @@ def new_group(device: str = "cpu", ranks: Sequence[int] | None = None) -> dist.P
     Its timeout is out of reach, since a group that once timed out is lost: a rank may evaluate or write for hours.
     """
     backend = dist.get_backend() if device == "cuda" else "gloo"
-    if ranks is None:
-        group = dist.new_group(backend=backend, timeout=timedelta(days=30))
-    else:  # the others of the world may be elsewhere
+    if ranks is not None:
+        return _local_group(tuple(sorted(ranks)), backend)
+    group = dist.new_group(backend=backend, timeout=timedelta(days=30))
+    assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
+_made: Counter[tuple[int, ...]] = Counter()  # local groups, by their ranks
+_COUNTED_APART = 1 << 20  # beyond the groups that a script makes
+
+
+def _local_group(ranks: tuple[int, ...], backend: str) -> dist.ProcessGroup:
+    """Make a group that the others of the world, who may be elsewhere, know nothing of.
+
+    Torch names groups by how many a rank has made, and this one is not made by all. Its name comes from a count of our
+    own and torch's stays what it was, or the next group that all ranks make would have another name on some, and hang.
+    """
+    state = dist.distributed_c10d._world
+    before = state.group_count
+    state.group_count = _COUNTED_APART + _made[ranks]
+    _made[ranks] += 1
+    try:
         group = dist.new_group(list(ranks), timedelta(days=30), backend, use_local_synchronization=True)
+    finally:
+        state.group_count = before
     assert isinstance(group, dist.ProcessGroup)
     return group

@@ -70,7 +70,8 @@ class Shares:
         # Set by `balance`.
         self.balanced = False
         self._taken = False  # someone works on our batches and tells when one is trained on
-        self.rank, self.world = 0, 1  # known once `schedule` is
+        self.rank, self.world = 0, 1  # known once `schedule` is, as are the next two
+        self.workers: tuple[int, ...] = (0,)  # those that share the batch, as ranks of the world
         self.team: tuple[int, ...] | None = None  # the ranks that train the model, where they are not all of the world
         self.end_step: Callable[[], None] | None = None  # this and the next set by `balance`
         self.loop: weakref.ref[Any] | None = None
@@ -97,9 +98,10 @@ class Shares:
         if self._schedule is None:
             if self.group is None:
                 self.rank, self.world = _rank_and_world()
+                self.workers = tuple(range(self.world))
             else:
-                workers, self.team = _members(self.group)
-                self.rank, self.world = workers.index(dist.get_rank()), len(workers)
+                self.workers, self.team = _members(self.group)
+                self.rank, self.world = self.workers.index(dist.get_rank()), len(self.workers)
             self._schedule = Schedule(_first_sizes(self.global_batch_size, self.world, self.micro_batch_size))
         return self._schedule
 
@@ -189,6 +191,9 @@ def _members(group: "Group") -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     The latter are None where they are the whole world. Those of a mesh are all of the mesh that it was sliced from.
     Raises ValueError where this process is in neither.
     """
+    if not hasattr(group, "mesh") and not isinstance(group, dist.ProcessGroup):
+        # What torch gives those that are not in a group that they made.
+        raise ValueError(f"group: rank {dist.get_rank()} is none of its ranks")
     if isinstance(group, dist.ProcessGroup):
         team = workers = tuple(dist.get_process_group_ranks(group))
     else:

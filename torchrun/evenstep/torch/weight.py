@@ -9,11 +9,13 @@ values of outputs and loss as they are.
 
 import copy
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 from torch.utils import _pytree as pytree
 
 Weight = float | torch.Tensor
@@ -23,14 +25,14 @@ class _Weighted(torch.autograd.Function):
     """The identity; its backward multiplies by the weight, asked for as late as then."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, weight: Callable[[], Weight]) -> torch.Tensor:
+    def forward(ctx: Any, tensor: torch.Tensor, weight: Callable[[], Weight], leaf: torch.Tensor) -> torch.Tensor:
         ctx.weight = weight
         # Not a view: autograd forbids what changes a custom function's view in place, as users do to outputs.
         return tensor.detach()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return times(grads[0], ctx.weight()), None
+        return times(grads[0], ctx.weight()), None, None
 
 
 def times(grad: torch.Tensor, weight: Weight) -> torch.Tensor:
@@ -44,31 +46,53 @@ def times(grad: torch.Tensor, weight: Weight) -> torch.Tensor:
     return grad if weight == 1 else grad * weight
 
 
-def weighted(outputs: Any, weight: Callable[[], Weight]) -> tuple[Any, int]:
+class Leaves:
+    """Tells a backward, which reaches every leaf, from a gradient that is taken of some: an input's, for a penalty."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Watch `parameters`, and a leaf that only a backward reaches."""
+        self.own = torch.zeros((), requires_grad=True)
+        self._node = get_gradient_edge(self.own).node
+        # Not their nodes, which would keep the model from ever being freed.
+        self._parameters = parameters
+
+    def reached(self) -> bool:
+        """Say, inside a backward, whether it reaches one."""
+        try:
+            return torch._C._will_engine_execute_node(self._node) or any(
+                torch._C._will_engine_execute_node(get_gradient_edge(leaf).node) for leaf in self._parameters
+            )
+        except RuntimeError:  # what torch says where a gradient of the leaf itself is taken
+            return True
+
+
+def weighted(outputs: Any, weight: Callable[[], Weight], leaf: torch.Tensor) -> tuple[Any, int]:
     """Give `outputs` with every differentiable tensor in it passed through the weighted identity, and their number.
 
     Reaches into what torch's pytree knows (dict, list, tuple, registered classes), into mappings, and into the
-    attributes of other objects, which are copied.
+    attributes of other objects, which are copied. `leaf` gets no gradient, but a backward reaches it.
     """
     found = 0
     seen: set[int] = set()  # objects that may hold each other
 
-    def one(leaf: Any) -> Any:
+    def one(value: Any) -> Any:
         nonlocal found
-        if isinstance(leaf, torch.Tensor):
-            if not leaf.requires_grad:
-                return leaf
+        if isinstance(value, torch.Tensor):
+            if not value.requires_grad:
+                return value
             found += 1
-            return _Weighted.apply(leaf, weight)
-        if id(leaf) in seen:
-            return leaf
-        seen.add(id(leaf))
-        if isinstance(leaf, Mapping):
-            return _replaced(leaf, {key: inner(value) for key, value in leaf.items()}, operator.setitem)
-        if hasattr(leaf, "__dict__") and not callable(leaf) and not isinstance(leaf, (type, ModuleType)):
+            return _Weighted.apply(value, weight, leaf)
+        if id(value) in seen:
+            return value
+        seen.add(id(value))
+        if isinstance(value, Mapping):
+            return _replaced(value, dict(value), {key: inner(each) for key, each in value.items()}, operator.setitem)
+        attributes = _attributes(value)
+        if attributes and not callable(value) and not isinstance(value, (type, ModuleType)):
+            new = {name: inner(each) for name, each in attributes.items()}
             # object.__setattr__ reaches frozen dataclasses too; their __init__ is not run again.
-            return _replaced(leaf, {name: inner(value) for name, value in vars(leaf).items()}, object.__setattr__)
-        return leaf
+            return _replaced(value, attributes, new, object.__setattr__)
+        return value
 
     def inner(value: Any) -> Any:
         return pytree.tree_map(one, value)
@@ -76,9 +100,14 @@ def weighted(outputs: Any, weight: Callable[[], Weight]) -> tuple[Any, int]:
     return inner(outputs), found
 
 
-def _replaced(owner: Any, values: dict[Any, Any], put: Callable[[Any, Any, Any], None]) -> Any:
-    """Give a shallow copy of `owner` with `values` put into it; `owner` itself where none is new."""
-    old = owner if isinstance(owner, Mapping) else vars(owner)
+def _attributes(owner: Any) -> dict[str, Any]:
+    """Give what an object holds, those with slots as far as they are dataclasses."""
+    slots = [each.name for each in fields(owner)] if is_dataclass(owner) and not isinstance(owner, type) else []
+    return {**{name: getattr(owner, name) for name in slots if hasattr(owner, name)}, **getattr(owner, "__dict__", {})}
+
+
+def _replaced(owner: Any, old: dict[Any, Any], values: dict[Any, Any], put: Callable[[Any, Any, Any], None]) -> Any:
+    """Give a shallow copy of `owner`, which holds `old`, with `values` put into it; itself where none is new."""
     new = {key: value for key, value in values.items() if value is not old[key]}
     if not new:
         return owner
@@ -89,8 +118,22 @@ def _replaced(owner: Any, values: dict[Any, Any], put: Callable[[Any, Any, Any],
 
 
 def rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-    """Count the rows of a batch: the leading dimension of the first tensor that has one. None where there is none."""
-    for leaf in pytree.tree_leaves((args, kwargs)):
-        if isinstance(leaf, torch.Tensor) and leaf.dim() > 0:
-            return leaf.shape[0]
-    return None
+    """Count the rows of a batch: the leading dimension of the first tensor that has one. None where there is none.
+
+    Reaches into what torch's pytree knows, into mappings and dataclasses.
+    """
+    seen: set[int] = set()
+
+    def first(values: Any) -> int | None:
+        for leaf in pytree.tree_leaves(values):
+            found = None
+            if isinstance(leaf, torch.Tensor):
+                found = leaf.shape[0] if leaf.dim() > 0 else None
+            elif (isinstance(leaf, Mapping) or is_dataclass(leaf)) and id(leaf) not in seen:
+                seen.add(id(leaf))
+                found = first(list(leaf.values()) if isinstance(leaf, Mapping) else list(_attributes(leaf).values()))
+            if found is not None:
+                return found
+        return None
+
+    return first((args, kwargs))

@@ -106,6 +106,19 @@ def in_parts(loop: Loop, x: torch.Tensor, y: torch.Tensor) -> None:
     loop.optimizer.step()
 
 
+def in_parts_synced_by_us(loop: Loop, x: torch.Tensor, y: torch.Tensor) -> None:
+    for px, py in zip(x.split(4), y.split(4), strict=True):
+        loss_of(loop.model, px, py).backward()
+    loop.optimizer.step()
+
+
+def against_themselves(loop: Loop, x: torch.Tensor, y: torch.Tensor) -> None:
+    """Train on the samples that the model gets most wrong, which a gradient inside the step finds."""
+    x = x.clone().requires_grad_()
+    (uphill,) = torch.autograd.grad(loss_of(loop.model, x, y), x)
+    plainly(loop, (x + 0.1 * uphill.sign()).detach(), y)
+
+
 def accumulating(loop: Loop, x: torch.Tensor, y: torch.Tensor) -> None:
     loop.calls = getattr(loop, "calls", 0) + 1  # type: ignore[attr-defined]
     (loss_of(loop.model, x, y) / 2).backward()
@@ -226,6 +239,11 @@ def with_buckets(model: nn.Module) -> nn.Module:
     return DistributedDataParallel(model, bucket_cap_mb=0.0001, gradient_as_bucket_view=True)  # type: ignore[arg-type]
 
 
+def with_a_buffer(model: nn.Module) -> nn.Module:
+    model.register_buffer("seen", torch.zeros(1))  # which ranks broadcast before a forward
+    return DistributedDataParallel(model)
+
+
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "scaler_and_clipping": lambda: {"train": scaled_and_clipped},
     "clipping": lambda: {"train": clipped, "reference_train": clipped},
@@ -240,6 +258,13 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
         "workers": 2,
     },
     "parts": lambda: {"train": in_parts, "reference_train": plainly, "micro_batch_size": 4},
+    "parts_synced_by_us": lambda: {
+        "wrap": with_a_buffer,
+        "train": in_parts_synced_by_us,
+        "reference_train": plainly,
+        "micro_batch_size": 4,
+    },
+    "against_themselves": lambda: {"train": against_themselves, "workers": 2},
     "parts_whole": lambda: {"wrap": with_buckets, "micro_batch_size": 4},
     "rows": lambda: {
         "wrap": lambda m: DistributedDataParallel(FromRows(m)),

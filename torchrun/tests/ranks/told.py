@@ -52,6 +52,16 @@ def forward_twice(model: nn.Module, x: torch.Tensor) -> None:
     step(model, x)
 
 
+def step_in_parts(model: nn.Module, x: torch.Tensor) -> None:
+    for part in x.split(2):
+        model(part).mean().backward()
+
+
+def step_in_parts_of_triplets(model: nn.Module, x: torch.Tensor) -> None:
+    for part in x.split(2):
+        sum(model(part + far).mean() for far in range(3)).backward()  # type: ignore[union-attr]
+
+
 def step_on_rank_0_terms(model: nn.Module, x: torch.Tensor) -> None:
     """The loss is a mean over rank 0's rows: over none on rank 1, so not a number there."""
     model.zero_grad()
@@ -91,10 +101,11 @@ def train(
     collate: Callable[[list[Any]], Any] | None = None,
     made: tuple[nn.Module, evenstep.BalancedBatchSampler] | None = None,
     seed: int = 0,
+    micro_batch_size: int = 1,
 ) -> dict[str, Any]:
     """Train an epoch of rows of four ones, whose mean gradient is four ones; give the last step's and the position."""
     if made is None:
-        sampler = evenstep.BalancedBatchSampler(DATA, GLOBAL_BATCH, seed=seed)
+        sampler = evenstep.BalancedBatchSampler(DATA, GLOBAL_BATCH, seed=seed, micro_batch_size=micro_batch_size)
         model = evenstep.balance(wrap(Carrier(*carried)), sampler, count=count)
     else:
         model, sampler = made
@@ -149,6 +160,8 @@ def cases() -> dict[str, Callable[[], dict[str, Any]]]:
         "eval_mode": lambda: train(one=step_in_eval_mode),
         "skipped": lambda: train(one=skip_one),
         "two_forwards": lambda: train(one=forward_twice),
+        "parts_of_shards": lambda: train(fully_shard, one=step_in_parts, micro_batch_size=2),
+        "parts_of_triplets": lambda: train(one=step_in_parts_of_triplets, micro_batch_size=2),
         "other_seed": lambda: train(seed=rank),
         "other_world": lambda: train(made=(drawn_model, drawn)),
     }
