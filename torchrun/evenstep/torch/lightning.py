@@ -63,7 +63,7 @@ class Balance(Callback):
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Meet the other ranks; the model is wrapped, and no batch is drawn."""
-        mesh = getattr(trainer.strategy, "device_mesh", None)
+        mesh: Any = getattr(trainer.strategy, "device_mesh", None)
         if self._sampler.group is None and "data_parallel" in (getattr(mesh, "mesh_dim_names", None) or ()):
             self._sampler.group = mesh["data_parallel"]  # some ranks train on the same batches
         self._loop = Loop(trainer.strategy.model, self._sampler, self._count, steps_by_hand=True, weighs=True)
