@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -299,6 +300,57 @@ func TestAUserHasSoManyStreamsAndConnections(t *testing.T) {
 	for err := more(); err != nil; err = more() { // the place is free a moment later
 		if status.Code(err) != codes.ResourceExhausted {
 			t.Fatal(err)
+		}
+	}
+}
+
+// Calls that never say what they are about count too, and calls for devices.
+func TestACallCountsBeforeItsMessageComes(t *testing.T) {
+	conn, _ := forward(t)
+	path := conn.Target()
+	for _, method := range []string{evenstepv1.Jobs_Register_FullMethodName, devicesv1.Devices_Probe_FullMethodName} {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, userStreams+1)
+		for i := range userStreams + 1 {
+			if i%(maxStreams/2) == 0 {
+				c, err := grpc.NewClient(path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { c.Close() })
+				conn = c
+			}
+			s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, method)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { ended <- s.RecvMsg(new(evenstepv1.RegisterResponse)) }()
+		}
+		select {
+		case err := <-ended:
+			if status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("%s: one stream more than there may be: %v", method, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: %d streams are open", method, userStreams+1)
+		}
+		cancel()
+		for range userStreams {
+			<-ended
+		}
+	}
+}
+
+func TestMetadataIsShort(t *testing.T) {
+	conn, _ := forward(t)
+	for _, c := range []struct {
+		bytes int
+		works bool
+	}{{maxHeaderBytes / 2, true}, {maxHeaderBytes, false}} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("v", c.bytes))
+		_, err := devicesv1.NewDevicesClient(conn).Probe(ctx, &devicesv1.ProbeRequest{})
+		if works := err == nil; works != c.works {
+			t.Errorf("%d bytes: %v", c.bytes, err)
 		}
 	}
 }

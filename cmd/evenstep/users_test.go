@@ -205,7 +205,9 @@ func TestUsersOfANodeTrainThroughItsAgent(t *testing.T) {
 	b := startTrainer(t, userB, c.programs, c.socket, "job")
 	b.says("opened")
 	// In one job, b's stream had ended a's, and a step below an answered one got no answer.
+	a.steps(0)
 	a.steps(7)
+	b.steps(0)
 	b.steps(5)
 	a.steps(8)
 	b.steps(6)

@@ -95,33 +95,14 @@ func (b *Balancer) Stop() { b.stop.Do(func() { close(b.stopping) }) }
 
 // Balance serves one stream, as the service definition says, until its client closes its side.
 func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
-	err := b.balance(s)
-	if err != nil && s.Context().Err() == nil { // else the client ended it
-		b.measures.refused.WithLabelValues(status.Code(err).String()).Inc()
-	}
-	return err
-}
-
-func (b *Balancer) balance(s evenstepv1.Balancer_BalanceServer) error {
-	caller, err := whoCalls(s.Context())
-	if err != nil {
-		return err
-	}
-	u, err := b.enter(caller.Owner)
-	if err != nil {
-		return err
-	}
-	defer b.exit(u)
-	if err := u.wait(s.Context(), openCost); err != nil {
-		return err
-	}
-	st := newStream()
+	call := callIn(s.Context())
+	u, st := call.user, newStream()
 	requests := receive(s)
 	o, err := b.opening(s.Context(), requests, u, st)
 	if err != nil {
 		return orNil(err)
 	}
-	key, err := b.whose(o.job.ID, caller)
+	key, err := b.whose(o.job.ID, call.caller)
 	if err != nil {
 		return err
 	}
@@ -167,9 +148,17 @@ func (b *Balancer) opening(ctx context.Context, requests <-chan received, u *use
 	if workers > maxWorkers {
 		return nil, wrongWorkers(workers)
 	}
-	if err := u.wait(ctx, costOf(workers)); err != nil {
+	if err := u.wait(ctx, costOf(workers, len(f))); err != nil {
 		return nil, err
 	}
+	o, err := b.parseOpening(f)
+	if err == nil {
+		o.choose(b.Profiles)
+	}
+	return o, err
+}
+
+func (b *Balancer) parseOpening(f frame.Frame) (*opening, error) {
 	defer b.parse(f)()
 	r := new(evenstepv1.BalanceRequest)
 	if err := f.Parse(r); err != nil {
@@ -178,11 +167,7 @@ func (b *Balancer) opening(ctx context.Context, requests <-chan received, u *use
 	if r.GetOpen() == nil {
 		return nil, invalid("request: the first one of a stream is not an open; send open, then reports")
 	}
-	o, err := newOpening(r.GetOpen(), b.policies)
-	if err == nil {
-		o.choose(b.Profiles)
-	}
-	return o, err
+	return newOpening(r.GetOpen(), b.policies)
 }
 
 // reports hands the job what comes in on a stream that has joined it, for one rank or for all, and takes the stream out of
@@ -203,30 +188,36 @@ func (b *Balancer) reports(
 		if entries > workers {
 			return wrongNumber(entries, workers)
 		}
-		if err := u.wait(ctx, costOf(entries)); err != nil {
+		if err := u.wait(ctx, costOf(entries, len(f))); err != nil {
 			return err
 		}
-		if err := b.report(f, j, st, rank, workers); err != nil {
+		answered, err := b.report(f, j, st, rank, workers)
+		if err != nil {
 			return err
+		}
+		// One worker's report is cheap, but not an answer to all of them.
+		if rank != allRanks && answered > 0 {
+			if err := u.wait(ctx, answered*costOf(workers, 0)); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// report hands the job one report.
-func (b *Balancer) report(f frame.Frame, j *job, st *stream, rank, workers int) error {
+// report hands the job one report, and says how many steps that answered.
+func (b *Balancer) report(f frame.Frame, j *job, st *stream, rank, workers int) (answered int, err error) {
 	defer b.parse(f)()
 	r := new(evenstepv1.BalanceRequest)
 	if err := f.Parse(r); err != nil {
-		return notAMessage(err)
+		return 0, notAMessage(err)
 	}
 	if r.GetReport() == nil {
-		return invalid("request: not a report; after its open a stream carries nothing else")
+		return 0, invalid("request: not a report; after its open a stream carries nothing else")
 	}
 	if err := checkReport(r.GetReport(), rank, workers); err != nil {
-		return err
+		return 0, err
 	}
-	j.report(st, r.GetReport())
-	return nil
+	return j.report(st, r.GetReport()), nil
 }
 
 // parse waits for a turn to parse the frame, until done. Small ones have no turns.

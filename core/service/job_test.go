@@ -127,8 +127,8 @@ func drawReport(t *rapid.T, r *reader, workers int) *evenstepv1.StepReport {
 		if r.opening.rank == allRanks || r.opening.rank == rank {
 			report.Workers = append(report.Workers, &evenstepv1.WorkerReport{
 				Rank:           uint32(rank),
-				ComputeSeconds: rapid.OneOf(rapid.Float64Range(0, 1e300), rapid.Float64Range(0, 2)).Draw(t, "seconds"),
-				Samples:        rapid.OneOf(rapid.Float64Range(0, 1e300), rapid.Float64Range(0, 99)).Draw(t, "samples"),
+				ComputeSeconds: rapid.OneOf(rapid.Float64Range(0, mostQuantity), rapid.Float64Range(0, 2)).Draw(t, "seconds"),
+				Samples:        rapid.OneOf(rapid.Float64Range(0, mostQuantity), rapid.Float64Range(0, 99)).Draw(t, "samples"),
 			})
 		}
 	}

@@ -14,10 +14,7 @@ const (
 )
 
 // Rates says how fast workloads run, as the service definition says.
-func (b *Balancer) Rates(ctx context.Context, r *evenstepv1.RatesRequest) (*evenstepv1.RatesResponse, error) {
-	if err := onlyOperators(ctx, "ask how fast workloads run"); err != nil {
-		return nil, err
-	}
+func (b *Balancer) Rates(_ context.Context, r *evenstepv1.RatesRequest) (*evenstepv1.RatesResponse, error) {
 	types := r.GetTypes()
 	if len(types) == 0 || len(types) > mostRateTypes {
 		return nil, invalid("types: %d of them; give 1 to %d", len(types), mostRateTypes)

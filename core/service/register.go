@@ -61,10 +61,7 @@ func (b *Balancer) whose(id string, caller identity.Caller) (jobKey, error) {
 }
 
 // Register makes a job a user's, as the service definition says.
-func (b *Balancer) Register(ctx context.Context, r *evenstepv1.RegisterRequest) (*evenstepv1.RegisterResponse, error) {
-	if err := onlyOperators(ctx, "register jobs for others"); err != nil {
-		return nil, err
-	}
+func (b *Balancer) Register(_ context.Context, r *evenstepv1.RegisterRequest) (*evenstepv1.RegisterResponse, error) {
 	if err := checkRegistration(r); err != nil {
 		return nil, invalid("%v", err)
 	}
@@ -116,11 +113,8 @@ func checkRegistration(r *evenstepv1.RegisterRequest) error {
 
 // Unregister forgets a registration, as the service definition says.
 func (b *Balancer) Unregister(
-	ctx context.Context, r *evenstepv1.UnregisterRequest,
+	_ context.Context, r *evenstepv1.UnregisterRequest,
 ) (*evenstepv1.UnregisterResponse, error) {
-	if err := onlyOperators(ctx, "register jobs for others"); err != nil {
-		return nil, err
-	}
 	if b.forget(r.GetJob(), r.GetNode()) {
 		for _, j := range b.under(r.GetJob()) {
 			b.record(j)

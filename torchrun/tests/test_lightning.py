@@ -77,6 +77,7 @@ def test_compute_time_is_free_of_lightnings_own_waits(found: dict[str, dict[str,
             "use_distributed_sampler: Lightning would put a sampler of its own in the place of Evenstep's; give",
         ),
         ("no sampler", "sampler: DataLoader is not a BalancedBatchSampler, nor from rebatch"),
+        ("other loader", "sampler: the training's batches are not drawn from it; give DataLoader(..., batch_sampler="),
         ("no function", "count: int is not callable; give a function of a batch"),
     ],
 )

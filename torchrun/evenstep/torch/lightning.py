@@ -72,12 +72,18 @@ class Balance(Callback):
         self._leave_out(trainer.fit_loop.epoch_loop, "_broadcast_sigterm_tensor")  # before each batch
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Begin a batch."""
+        """Begin a batch. Raises ValueError where it is not of the sampler."""
         if self._under_way:  # the module left the rest of the epoch out
             step(self._sampler)
-        if self._loop is not None:
-            self._loop.begin(batch)
-            self._under_way = True
+        if self._loop is None:
+            return
+        if self._sampler.take() is None:
+            raise ValueError(
+                "sampler: the training's batches are not drawn from it; give DataLoader(..., batch_sampler=sampler), "
+                "or the loader that rebatch gave"
+            )
+        self._loop.begin(batch)
+        self._under_way = True
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
         """Weigh a loss."""

@@ -253,9 +253,15 @@ def error_of(run: Callable[[], Any]) -> str:
     return ""
 
 
+def other_loader() -> None:
+    sampler = evenstep.BalancedBatchSampler(DATA, GLOBAL_BATCH, seed=SEED)
+    trainer(evenstep.lightning.Balance(sampler)).fit(Module(), DataLoader(DATA, batch_size=8))
+
+
 REFUSED: dict[str, Callable[[], Any]] = {
     "switch": lambda: train(Witness(alone()), use_distributed_sampler=True),
     "no sampler": lambda: evenstep.lightning.Balance(DataLoader(DATA)),
+    "other loader": other_loader,
     "no function": lambda: evenstep.lightning.Balance(evenstep.BalancedBatchSampler(DATA, 8), count=3),
 }
 
