@@ -32,16 +32,19 @@ lint: .venv/.ready build/slurm/.ready ## check format, types and that generated 
 	.venv/bin/python -m ruff check .
 	cd torchrun && ../.venv/bin/python -m mypy
 	$(MAKE) proto
-	git diff --exit-code -- proto plugin torchrun/evenstep/v1
+	git diff --exit-code -- proto plugin nomad torchrun/evenstep/v1
 
 # What calls NVIDIA's library needs a C compiler. Without one it is built all the same, and says so when it is asked.
 CGO = $(shell $(HAS_C) >/dev/null 2>&1 && echo 1 || echo 0)
 HAS_C = gcc -E -include stdlib.h -x c /dev/null
 
+# The library's functions are looked up as they are called: no driver has all of them. Some compilers link to look up all.
 .PHONY: build
-build: ## build/evenstep, static, and its plugins in build/plugins
+build: ## build/evenstep, static, its plugins in build/plugins, and Nomad's in build/nomad-plugins
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o build/ ./cmd/evenstep
-	CGO_ENABLED=$(CGO) go build -trimpath -ldflags '-s -w' -o build/plugins/ ./cmd/evenstep-devices-nvml
+	CGO_ENABLED=$(CGO) go build -trimpath -ldflags '-s -w -extldflags=-Wl,-z,lazy' -o build/plugins/ \
+	  ./cmd/evenstep-devices-nvml
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o build/nomad-plugins/ ./cmd/evenstep-device
 
 .PHONY: gcc
 gcc:
@@ -62,10 +65,11 @@ wheel: gcc build .venv/.ready ## build the Python package with the binaries insi
 	.venv/bin/python -m build --wheel --outdir dist torchrun
 
 .PHONY: install
-install: gcc build ## install evenstep and its plugins into PREFIX/lib/evenstep, with a link in PREFIX/bin
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/evenstep/plugins
+install: gcc build ## install evenstep, its plugins and Nomad's into PREFIX/lib/evenstep, with a link in PREFIX/bin
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/evenstep/plugins lib/evenstep/nomad-plugins)
 	install -m 755 build/evenstep $(DESTDIR)$(PREFIX)/lib/evenstep/
 	install -m 755 build/plugins/evenstep-* $(DESTDIR)$(PREFIX)/lib/evenstep/plugins/
+	install -m 755 build/nomad-plugins/evenstep-device $(DESTDIR)$(PREFIX)/lib/evenstep/nomad-plugins/
 	ln -sf ../lib/evenstep/evenstep $(DESTDIR)$(PREFIX)/bin/evenstep
 
 .PHONY: fuzz
@@ -132,13 +136,13 @@ proto: build/protoc/.ready ## regenerate the committed code of the wire
 	build/protoc/bin/python -m grpc_tools.protoc -Iproto \
 	  --plugin=build/protoc-gen-go --plugin=build/protoc-gen-go-grpc \
 	  --go_out=proto --go_opt=paths=source_relative --go-grpc_out=proto --go-grpc_opt=paths=source_relative \
-	  evenstep/v1/balancer.proto evenstep/v1/placer.proto evenstep/v1/jobs.proto
+	  evenstep/v1/balancer.proto evenstep/v1/placer.proto evenstep/v1/jobs.proto evenstep/v1/profiles.proto
 	build/protoc/bin/python -m grpc_tools.protoc -Iproto --python_out=torchrun --pyi_out=torchrun \
 	  evenstep/v1/balancer.proto
 	build/protoc/bin/python -m grpc_tools.protoc -I. \
 	  --plugin=build/protoc-gen-go --plugin=build/protoc-gen-go-grpc \
 	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative \
-	  plugin/policy/v1/policy.proto plugin/devices/v1/devices.proto
+	  plugin/policy/v1/policy.proto plugin/devices/v1/devices.proto plugin/scheduler/v1/scheduler.proto nomad/device/wire/*.proto
 	# In Python they are where the rest of the wire is.
 	build/protoc/bin/python -m grpc_tools.protoc -Ievenstep/v1=plugin/policy/v1 -Ievenstep/v1=plugin/devices/v1 \
 	  --python_out=torchrun --pyi_out=torchrun \

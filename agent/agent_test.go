@@ -10,7 +10,10 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/evenstep/evenstep/plugin/devices"
 	devicesv1 "github.com/evenstep/evenstep/plugin/devices/v1"
@@ -76,6 +79,10 @@ func TestWorkersAskTheServer(t *testing.T) {
 	r, err := devicesv1.NewDevicesClient(conn).Probe(t.Context(), &devicesv1.ProbeRequest{})
 	if err != nil || len(r.GetDevices()) != 1 || r.GetDevices()[0].GetId() != "cpu" || r.GetNotes()[0] != "n" {
 		t.Errorf("got %v, %v", r, err)
+	}
+	health := &healthv1.HealthCheckRequest{Service: "evenstep.v1.Balancer"}
+	if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), health); status.Code(err) != codes.NotFound {
+		t.Errorf("it seems to lead to a core: %v", err)
 	}
 	s.Stop()
 	if err := <-served; err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -14,117 +16,53 @@ import (
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
+// forwarded are the services of the core that the node's users may call. What each of them may do there, the core says.
+var forwarded = []string{evenstepv1.Balancer_ServiceDesc.ServiceName, evenstepv1.Jobs_ServiceDesc.ServiceName,
+	evenstepv1.Profiles_ServiceDesc.ServiceName}
+
 // forwarder passes the calls of a node's users on to the core, each with the id of its user, which the kernel says.
-type forwarder struct {
-	evenstepv1.UnimplementedBalancerServer
-	evenstepv1.UnimplementedJobsServer
+type forwarder struct{ core grpc.ClientConnInterface }
 
-	balancer evenstepv1.BalancerClient
-	jobs     evenstepv1.JobsClient
-	streams  *counts
-}
-
-func newForwarder(core grpc.ClientConnInterface) *forwarder {
-	return &forwarder{balancer: evenstepv1.NewBalancerClient(core), jobs: evenstepv1.NewJobsClient(core),
-		streams: newCounts(userStreams)}
-}
-
-// enter is the context of a call on behalf of its user, whose streams it counts until leave.
-func (f *forwarder) enter(ctx context.Context) (onBehalf context.Context, leave func(), err error) {
-	id, err := callingUser(ctx)
-	if err != nil {
-		return nil, nil, err
+// call passes a call on, both ways, until either end is done. Only the core parses what is in it.
+func (f forwarder) call(_ any, user grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(user)
+	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	if !slices.Contains(forwarded, service) {
+		return status.Errorf(codes.Unimplemented, "%.80q is no call of a service that an agent passes on", method)
 	}
-	if !f.streams.take(id) {
-		return nil, nil, status.Errorf(codes.ResourceExhausted, "%d streams of uid %d are open at this node; end some",
-			userStreams, id)
-	}
-	// What it leads to ends with it, whoever of the two ends it.
-	ctx, cancel := context.WithCancel(identity.OnBehalfOf(ctx, id))
-	return ctx, func() { cancel(); f.streams.giveBack(id) }, nil
-}
-
-// Balance passes a stream on, both ways, until either end is done. Only the core parses what is in it.
-func (f *forwarder) Balance(worker evenstepv1.Balancer_BalanceServer) error {
-	ctx, leave, err := f.enter(worker.Context())
+	id, err := callingUser(user.Context())
 	if err != nil {
 		return err
 	}
-	defer leave()
-	core, err := f.balancer.Balance(ctx, grpc.ForceCodecV2(frame.NewCodec()))
+	// What it leads to ends with it, whoever of the two ends it.
+	ctx, cancel := context.WithCancel(identity.OnBehalfOf(user.Context(), id))
+	defer cancel()
+	core, err := f.core.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method,
+		grpc.ForceCodecV2(frame.NewCodec()))
 	if err != nil {
 		return err
 	}
 	go func() {
-		for {
-			var message frame.Frame
-			err := worker.RecvMsg(&message)
-			if errors.Is(err, io.EOF) {
-				_ = core.CloseSend() // never fails
-				return
-			}
-			// What ends the worker's stream ends the core's too, by the context.
-			if err != nil || core.SendMsg(&message) != nil {
-				return
-			}
+		// What ends the user's stream otherwise ends the core's too, by the context.
+		if err := relay(user.RecvMsg, core.SendMsg); errors.Is(err, io.EOF) {
+			_ = core.CloseSend() // never fails
 		}
 	}()
-	return relay(func() (*frame.Frame, error) {
-		message := new(frame.Frame)
-		return message, core.RecvMsg(message)
-	}, func(message *frame.Frame) error { return worker.SendMsg(message) })
-}
-
-// List passes on what the core shows the user.
-func (f *forwarder) List(r *evenstepv1.ListRequest, user evenstepv1.Jobs_ListServer) error {
-	ctx, leave, err := f.enter(user.Context())
-	if err != nil {
+	if err := relay(core.RecvMsg, user.SendMsg); !errors.Is(err, io.EOF) {
 		return err
 	}
-	defer leave()
-	core, err := f.jobs.List(ctx, r)
-	if err != nil {
-		return err
-	}
-	return relay(core.Recv, user.Send)
+	return nil
 }
 
-// relay sends on what is received until there is no more.
-func relay[T any](receive func() (T, error), send func(T) error) error {
+// relay sends on what is received until either fails; io.EOF is that there is no more.
+func relay(receive, send func(any) error) error {
 	for {
-		message, err := receive()
-		if errors.Is(err, io.EOF) {
-			return nil
+		var message frame.Frame
+		if err := receive(&message); err != nil {
+			return err
 		}
-		if err == nil {
-			err = send(message)
-		}
-		if err != nil {
+		if err := send(&message); err != nil {
 			return err
 		}
 	}
-}
-
-// Register passes on what root registers; the core refuses it to others.
-func (f *forwarder) Register(
-	ctx context.Context, r *evenstepv1.RegisterRequest,
-) (*evenstepv1.RegisterResponse, error) {
-	ctx, leave, err := f.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	return f.jobs.Register(ctx, r)
-}
-
-// Unregister passes on what root forgets.
-func (f *forwarder) Unregister(
-	ctx context.Context, r *evenstepv1.UnregisterRequest,
-) (*evenstepv1.UnregisterResponse, error) {
-	ctx, leave, err := f.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	return f.jobs.Unregister(ctx, r)
 }

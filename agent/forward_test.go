@@ -12,10 +12,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -229,6 +231,14 @@ func TestDevicesAreServedBesides(t *testing.T) {
 	}
 }
 
+func TestItsHealthSaysThatItLeadsToACore(t *testing.T) {
+	conn, _ := forward(t)
+	r, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{Service: "evenstep.v1.Balancer"})
+	if err != nil || r.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		t.Errorf("got %v, %v", r, err)
+	}
+}
+
 func TestAMessageThatIsTooLongEndsItsStreamOnly(t *testing.T) {
 	conn, _ := forward(t)
 	for _, c := range []struct {
@@ -290,6 +300,57 @@ func TestAUserHasSoManyStreamsAndConnections(t *testing.T) {
 	for err := more(); err != nil; err = more() { // the place is free a moment later
 		if status.Code(err) != codes.ResourceExhausted {
 			t.Fatal(err)
+		}
+	}
+}
+
+// Calls that never say what they are about count too, and calls for devices.
+func TestACallCountsBeforeItsMessageComes(t *testing.T) {
+	conn, _ := forward(t)
+	path := conn.Target()
+	for _, method := range []string{evenstepv1.Jobs_Register_FullMethodName, devicesv1.Devices_Probe_FullMethodName} {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, userStreams+1)
+		for i := range userStreams + 1 {
+			if i%(maxStreams/2) == 0 {
+				c, err := grpc.NewClient(path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { c.Close() })
+				conn = c
+			}
+			s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, method)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { ended <- s.RecvMsg(new(evenstepv1.RegisterResponse)) }()
+		}
+		select {
+		case err := <-ended:
+			if status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("%s: one stream more than there may be: %v", method, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: %d streams are open", method, userStreams+1)
+		}
+		cancel()
+		for range userStreams {
+			<-ended
+		}
+	}
+}
+
+func TestMetadataIsShort(t *testing.T) {
+	conn, _ := forward(t)
+	for _, c := range []struct {
+		bytes int
+		works bool
+	}{{maxHeaderBytes / 2, true}, {maxHeaderBytes, false}} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("v", c.bytes))
+		_, err := devicesv1.NewDevicesClient(conn).Probe(ctx, &devicesv1.ProbeRequest{})
+		if works := err == nil; works != c.works {
+			t.Errorf("%d bytes: %v", c.bytes, err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -16,7 +17,7 @@ import (
 // What one user may keep open at a node's agent; docs/core.md lists them. These are our choices.
 const (
 	userConnections = 1024 // a worker has two
-	userStreams     = 128  // to the core; a job has one, or one for each worker
+	userStreams     = 128  // a job has one, or one for each worker
 )
 
 // overflowUser is what the kernel says of a user who has no id in the agent's user namespace, as all such do.
@@ -50,14 +51,25 @@ func (k kernel) Clone() credentials.TransportCredentials { return k }
 
 func (kernel) OverrideServerName(string) error { return nil }
 
-// callingUser is whose call it is.
+// callingUser is whose call it is. Users who have no id here are not told from each other.
 func callingUser(ctx context.Context) (uint32, error) {
-	if p, ok := peer.FromContext(ctx); ok {
-		if id, ok := p.AuthInfo.(uid); ok {
-			return uint32(id), nil
-		}
+	id, ok := peerOf(ctx)
+	switch {
+	case !ok:
+		return 0, status.Error(codes.Unauthenticated, "the kernel does not say who calls")
+	case id == overflowUser:
+		return 0, status.Error(codes.Unauthenticated, "this user has no id in the user namespace of the node's agent")
 	}
-	return 0, status.Error(codes.Unauthenticated, "the kernel does not say who calls")
+	return id, nil
+}
+
+// peerOf is what the kernel said.
+func peerOf(ctx context.Context) (id uint32, ok bool) {
+	if p, known := peer.FromContext(ctx); known {
+		u, ok := p.AuthInfo.(uid)
+		return uint32(u), ok
+	}
+	return 0, false
 }
 
 // peerUser asks the kernel who made a connection.
@@ -71,9 +83,6 @@ func peerUser(c *net.UnixConn) (uid, error) {
 		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); failed != nil || err != nil {
 		return 0, errors.Join(failed, err)
-	}
-	if peer.Uid == overflowUser {
-		return 0, errors.New("a user without an id in the agent's user namespace")
 	}
 	return uid(peer.Uid), nil
 }
@@ -97,6 +106,16 @@ func (c *counts) take(id uint32) bool {
 	}
 	c.open[id]++
 	return true
+}
+
+// admit is an interceptor: it counts the streams of each user, before anything of them is read.
+func (c *counts) admit(service any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	id, _ := peerOf(s.Context())
+	if !c.take(id) {
+		return status.Errorf(codes.ResourceExhausted, "%d streams of uid %d are open at this node; end some", c.most, id)
+	}
+	defer c.giveBack(id)
+	return handle(service, s)
 }
 
 func (c *counts) giveBack(id uint32) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,14 +17,16 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 )
 
 const (
 	startTimeout = 5 * time.Second // from the start of a process to its handshake
 	connTimeout  = time.Second     // from there to a connection
 	endTimeout   = time.Second     // from SIGTERM to SIGKILL
-	// leastRest is between two starts of a plugin, so that one that keeps dying costs little.
-	leastRest = 10 * time.Second
+	// leastRest is between two starts of a plugin, so that one that keeps dying costs little. It doubles with each start,
+	// up to mostRest, until a process is seen to live for longer than that.
+	leastRest, mostRest = 10 * time.Second, 5 * time.Minute
 	// maxMessageBytes bounds an answer; as large as that of the core's clients.
 	maxMessageBytes = 4 << 20
 )
@@ -40,7 +43,7 @@ type External struct {
 	Refused error // why it is never started; nil if it may be
 
 	sum  []byte        // what the file must hash to; nil where anything goes
-	rest time.Duration // between two starts
+	rest time.Duration // between the last start and the next
 	log  hclog.Logger
 
 	process atomic.Pointer[process] // the last that was started
@@ -55,9 +58,10 @@ type External struct {
 // running is a process and the connection to it.
 type running struct {
 	process *process
+	folder  string // of its socket
 	client  *goplugin.Client
 	conn    *grpc.ClientConn
-	ending  bool // it was told to
+	gone    chan struct{} // closed once it has ended and nothing of it is left; nil before it is told to end
 }
 
 // Conn is the connection to the plugin, which starts if it does not run. It takes at most as long as a start may.
@@ -69,7 +73,10 @@ func (e *External) Conn() (*grpc.ClientConn, error) {
 		return nil, e.Refused
 	case e.closed:
 		return nil, errors.New("it was closed")
-	case e.running != nil && !e.running.ending && !e.running.process.hasExited():
+	case e.lives():
+		if time.Since(e.started) > mostRest {
+			e.rest = min(e.rest, leastRest)
+		}
 		return e.running.conn, nil
 	case !e.started.IsZero() && time.Since(e.started) < e.rest:
 		if e.err == nil {
@@ -80,6 +87,9 @@ func (e *External) Conn() (*grpc.ClientConn, error) {
 	// A driver that hangs can keep a process from ending; another one would only hang as well.
 	if !e.drop(0) {
 		return nil, errors.New("its last process does not end")
+	}
+	if !e.started.IsZero() {
+		e.rest = min(2*e.rest, mostRest)
 	}
 	e.started = time.Now()
 	if e.err = e.start(); e.err != nil {
@@ -98,10 +108,15 @@ func (e *External) Health() (healthy, known bool) {
 		return false, false
 	}
 	defer e.mu.Unlock()
-	if e.running != nil && !e.running.ending {
-		return !e.running.process.hasExited(), true
+	if e.running != nil && e.running.gone == nil {
+		return e.lives(), true
 	}
 	return e.err == nil, true
+}
+
+// lives says whether there is a process that was not told to end.
+func (e *External) lives() bool {
+	return e.running != nil && e.running.gone == nil && !e.running.process.hasExited()
 }
 
 // Kill ends the process, on the spot, for a reason. Who asks next starts another one, after a rest.
@@ -128,15 +143,18 @@ func (e *External) drop(patience time.Duration) bool {
 	if e.running == nil {
 		return true
 	}
-	e.running.ending = true
-	e.running.process.end(patience)
-	gone := make(chan struct{})
-	go func() {
-		e.running.client.Kill() // which removes the folder of the socket, once the process is gone
-		close(gone)
-	}()
+	r := e.running
+	if r.gone == nil {
+		r.gone = make(chan struct{})
+		r.process.end(patience)
+		go func() {
+			r.client.Kill() // which waits until the process is gone
+			_ = os.RemoveAll(r.folder)
+			close(r.gone)
+		}()
+	}
 	select {
-	case <-gone:
+	case <-r.gone:
 		e.running = nil
 		return true
 	case <-time.After(endTimeout):
@@ -146,6 +164,10 @@ func (e *External) drop(patience time.Duration) bool {
 
 // start starts a process and connects to it.
 func (e *External) start() error {
+	// Again: the file may be another one by now.
+	if err := e.check(); err != nil {
+		return err
+	}
 	if err := e.checkSum(); err != nil {
 		return err
 	}
@@ -155,10 +177,12 @@ func (e *External) start() error {
 	}
 	r := &running{process: newProcess(e.command(certificate))}
 	e.process.Store(r.process)
+	stderr := &stderrLog{log: e.log.With("plugin", e.Path)}
 	r.client = goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  handshake,
 		VersionedPlugins: map[int]goplugin.PluginSet{Version: {string(e.Kind): &contract{}}},
-		RunnerFunc: func(_ hclog.Logger, template *exec.Cmd, _ string) (runner.Runner, error) {
+		RunnerFunc: func(_ hclog.Logger, template *exec.Cmd, folder string) (runner.Runner, error) {
+			r.folder = folder
 			r.process.cmd.Env = append(r.process.cmd.Env, template.Env...)
 			return r.process, nil
 		},
@@ -167,7 +191,8 @@ func (e *External) start() error {
 		SkipHostEnv:      true,
 		StartTimeout:     startTimeout,
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: socketFolder()},
-		Stderr:           &stderrLog{log: e.log.With("plugin", e.Path)},
+		Stderr:           stderr,
+		SyncStderr:       stderr,                // where go-plugin's Serve takes what a plugin in Go writes
 		Logger:           hclog.NewNullLogger(), // what it would say, we do
 		GRPCDialOptions:  []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes))},
 	})
@@ -178,10 +203,14 @@ func (e *External) start() error {
 		r.conn = conn
 		return nil
 	}
-	if e.drop(0) && err != nil {
+	ended := e.drop(0)
+	switch {
+	case err == nil:
+		return fmt.Errorf("it did not start within %v", startTimeout+connTimeout)
+	case ended && r.process.cmd.ProcessState != nil: // there was a process
 		return fmt.Errorf("it did not start: %s (%v)", whyNot(err), r.process.cmd.ProcessState)
 	}
-	return fmt.Errorf("it did not start within %v", startTimeout+connTimeout)
+	return fmt.Errorf("it did not start: %s", whyNot(err))
 }
 
 func dispense(client *goplugin.Client, kind Kind) (*grpc.ClientConn, error) {
@@ -235,8 +264,13 @@ func socketFolder() string {
 // whyNot is what go-plugin's message begins with; what follows is guesses.
 func whyNot(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
+	if s, isStatus := status.FromError(err); isStatus {
+		line = s.Message()
+	}
 	said, unrecognized := strings.CutPrefix(line, "Unrecognized remote plugin message: ")
 	switch {
+	case errors.Is(err, fs.ErrNotExist): // though the file is there
+		return Line(line) + "; is the interpreter in its first line there?"
 	case unrecognized && said == "":
 		return "it wrote no handshake to stdout"
 	case unrecognized:

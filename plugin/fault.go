@@ -15,9 +15,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// DescribeTimeout is from the question what a plugin is to its answer.
+const DescribeTimeout = 2 * time.Second
+
 const (
 	pingTimeout = time.Second
 	maxLine     = 500 // bytes of what a plugin says that are passed on
+	maxVersion  = 64  // characters
 )
 
 // Fault says in one line why a call of the plugin failed; nil for nil.
@@ -30,6 +34,8 @@ func (e *External) Fault(err error) error {
 		return errors.New("it ended the stream")
 	case !isStatus:
 		return err
+	case s.Code() == codes.DeadlineExceeded:
+		return errors.New("no answer in time")
 	case s.Code() == codes.Unimplemented:
 		return errors.New("it does not offer that")
 	case s.Code() == codes.Unavailable:
@@ -65,6 +71,12 @@ func (e *External) KillIfHung(reason error) {
 	if _, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, request); status.Code(err) == codes.DeadlineExceeded {
 		e.Kill(reason)
 	}
+}
+
+// VersionOf is what a plugin says of its own version, as far as it may.
+func VersionOf(text string) string {
+	said := []rune(Line(text))
+	return string(said[:min(len(said), maxVersion)])
 }
 
 // Line makes one printable line, not too long, of what a plugin says.

@@ -1,6 +1,6 @@
 // Package plugin is the seam for programs of others: executables named evenstep-<kind>-<name> in a folder, which
 // evenstep starts, asks over gRPC and ends (hashicorp/go-plugin). A plugin's kind says what it is asked; the packages
-// policy and devices below hold one kind each. What is built in stands behind the same interfaces, in the process.
+// policy, devices and scheduler below hold one kind each. What is built in stands behind the same interfaces, in the process.
 //
 // A plugin can do nothing but answer. One that crashes, hangs or answers nonsense is reported, and what is built in
 // takes its place.
@@ -26,8 +26,9 @@ type Kind string
 
 // The kinds of plugins.
 const (
-	Policy  Kind = "policy"
-	Devices Kind = "devices"
+	Policy    Kind = "policy"
+	Devices   Kind = "devices"
+	Scheduler Kind = "scheduler"
 )
 
 // sumsFile may be in a folder, in the format of sha256sum; then each plugin there must have its line in it.
@@ -50,10 +51,19 @@ func DefaultPath() string {
 	return filepath.Join(filepath.Dir(executable), "plugins")
 }
 
-// Open looks through a folder and starts nothing. One that is not there has no plugins. What a plugin writes to its
+// Open looks through a folder and starts nothing. One that is not there, or has no name, has no plugins. What a plugin writes to its
 // stderr goes to the log.
 func Open(path string, log hclog.Logger) (*Folder, error) {
-	f := &Folder{Path: path}
+	f := &Folder{}
+	if path == "" {
+		return f, nil
+	}
+	// What has no slash in its path would be looked for in PATH as it is started.
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return f, err
+	}
+	f.Path = path
 	entries, err := os.ReadDir(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -106,37 +116,37 @@ func (f *Folder) Close() {
 
 // check says why the plugin must not be started, if so.
 func (e *External) check() error {
-	if e.Kind != Policy && e.Kind != Devices {
-		return fmt.Errorf("its kind %.20q is none of policy, devices", string(e.Kind))
+	if e.Kind != Policy && e.Kind != Devices && e.Kind != Scheduler {
+		return fmt.Errorf("its kind %.20q is none of policy, devices, scheduler", string(e.Kind))
 	}
 	if !pluginName.MatchString(e.Name) {
 		return fmt.Errorf("its name %.70q is not 1 to 63 of a-z, 0-9 and -", e.Name)
 	}
-	path, err := filepath.EvalSymlinks(e.Path)
+	info, err := checkFile(e.Path)
+	if err == nil && info.Mode()&0o111 == 0 {
+		err = fmt.Errorf("%s is not executable; chmod +x", e.Path)
+	}
+	return err
+}
+
+// checkFile says whether the path, which is absolute, leads to a file that nobody but the user and root can replace.
+func checkFile(path string) (fs.FileInfo, error) {
+	at, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if path, err = filepath.Abs(path); err != nil {
-		return err
-	}
-	info, err := os.Stat(path)
+	info, err := os.Stat(at)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is not a file", path)
-	case info.Mode()&0o111 == 0:
-		return fmt.Errorf("%s is not executable; chmod +x", path)
+		return nil, fmt.Errorf("%s is not a file", at)
 	}
-	if err := checkOwners(path); err != nil {
-		return err
+	if err := checkOwners(at); err != nil {
+		return nil, err
 	}
 	// Through a link the file may be elsewhere than the folder, where the link itself is as easily replaced.
-	folder, err := filepath.Abs(filepath.Dir(e.Path))
-	if err != nil {
-		return err
-	}
-	return checkOwners(folder)
+	return info, checkOwners(filepath.Dir(path))
 }
 
 // checkOwners says whether nobody but the user and root can replace the file or a folder on the way to it.
@@ -173,17 +183,17 @@ func othersWrite(mode fs.FileMode, group, user int) bool {
 
 // readSums reads checksums by file name; nil where there is no such file.
 func readSums(path string) (map[string][]byte, error) {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if _, err := checkFile(path); err != nil {
+		return nil, err
+	}
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	if err := checkOwners(path); err != nil {
-		return nil, err
-	}
 	sums := make(map[string][]byte)
 	lines := bufio.NewScanner(file)
 	for number := 1; lines.Scan(); number++ {
@@ -195,5 +205,8 @@ func readSums(path string) (map[string][]byte, error) {
 		}
 		sums[name] = sum
 	}
-	return sums, lines.Err()
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return sums, nil
 }

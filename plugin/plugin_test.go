@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,6 +42,19 @@ var plugins = map[string]func(){
 		fmt.Println("1|99|unix|/nowhere|grpc")
 		select {}
 	},
+	"evenstep-policy-tcp": func() {
+		fmt.Println("1|1|tcp|localhost:1|grpc")
+		select {}
+	},
+	"evenstep-policy-escapes": func() { // a child that no longer is in the group, but has the pipes
+		attributes := &os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Setsid: true}}
+		child, err := os.StartProcess("/bin/sleep", []string{"sleep", "600"}, attributes)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintln(os.Stderr, child.Pid)
+		os.Exit(4)
+	},
 	"evenstep-policy-open": inTheClear,
 	"evenstep-policy-deaf": func() { // to all but SIGKILL
 		sleeper()
@@ -63,6 +77,7 @@ var echo = grpc.ServiceDesc{ServiceName: "echo", HandlerType: (*any)(nil), Metho
 		if err := decode(new(grpc_health_v1.HealthCheckRequest)); err != nil {
 			return nil, err
 		}
+		fmt.Fprintln(os.Stderr, "asked")
 		text := fmt.Sprint(os.Getpid(), "\n", strings.Join(os.Environ(), "\n"))
 		return &grpc_health_v1.HealthCheckRequest{Service: text}, nil
 	},
@@ -204,6 +219,30 @@ func TestAPluginIsSharedStartedAgainAndEnded(t *testing.T) {
 	}
 }
 
+// Each start is twice as long after the last one, but for a process that lived for long.
+func TestAPluginThatKeepsDyingIsStartedLessOften(t *testing.T) {
+	e := found(t, folder(t, "evenstep-policy-exits"), hclog.NewNullLogger())
+	e.rest = leastRest
+	var rests []time.Duration
+	for range 7 {
+		if _, err := e.Conn(); err == nil {
+			t.Fatal("it started")
+		}
+		rests = append(rests, e.rest/time.Second)
+		e.started = e.started.Add(-e.rest) // so much later
+	}
+	if !slices.Equal(rests, []time.Duration{10, 20, 40, 80, 160, 300, 300}) {
+		t.Errorf("got %d", rests)
+	}
+	well := found(t, folder(t, "evenstep-policy-good"), hclog.NewNullLogger())
+	ask(t, well)
+	well.rest = mostRest
+	well.started = well.started.Add(-2 * mostRest)
+	if ask(t, well); well.rest != leastRest {
+		t.Errorf("got %v for one that lives", well.rest)
+	}
+}
+
 func TestAPluginThatDiedRestsBeforeItIsStartedAgain(t *testing.T) {
 	e := found(t, folder(t, "evenstep-policy-good"), hclog.NewNullLogger())
 	e.rest = time.Hour
@@ -238,6 +277,49 @@ func TestNoPluginOutlivesItsClosing(t *testing.T) {
 	eventually(t, "the child is gone", func() bool { return !lives(child) || isZombie(child) })
 }
 
+// A child that has left the process's group holds its pipes open; nobody waits for it.
+func TestAChildThatEscapesKeepsNothing(t *testing.T) {
+	sockets, err := os.MkdirTemp("", "s") // short, or it would not be used
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(sockets) })
+	t.Setenv("TMPDIR", sockets)
+	var said lines
+	e := found(t, folder(t, "evenstep-policy-escapes"), hclog.New(&hclog.LoggerOptions{Output: &said}))
+	if _, err := e.Conn(); err == nil || err.Error() != "it did not start: it wrote no handshake to stdout (exit status 4)" {
+		t.Errorf("got %v", err)
+	}
+	_, pid, _ := strings.Cut(strings.TrimSpace(said.String()), "line=")
+	child, err := strconv.Atoi(pid)
+	if err != nil || !lives(child) {
+		t.Fatalf("no child: %s", said.String())
+	}
+	must(t, syscall.Kill(child, syscall.SIGKILL))
+	if left, _ := filepath.Glob(filepath.Join(sockets, "plugin*")); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func TestWhatIsNoProgram(t *testing.T) {
+	sockets, err := os.MkdirTemp("", "s")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(sockets) })
+	t.Setenv("TMPDIR", sockets)
+	for content, want := range map[string]string{
+		"words":                 ": exec format error",
+		"#!/no/interpreter\n\n": ": no such file or directory; is the interpreter in its first line there?",
+	} {
+		dir := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(dir, "evenstep-policy-x"), []byte(content), 0o755))
+		_, err := found(t, dir, hclog.NewNullLogger()).Conn()
+		if err == nil || !strings.HasPrefix(err.Error(), "it did not start: ") || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(sockets, "plugin*")); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
 func isZombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || bytes.Contains(stat, []byte(") Z "))
@@ -249,6 +331,7 @@ func TestAPluginThatDoesNotStart(t *testing.T) {
 		"evenstep-policy-silent":  "timeout while waiting for plugin to start",
 		"evenstep-policy-babbles": `it wrote "hello | world" to stdout, which is no handshake (signal: killed)`,
 		"evenstep-policy-newer":   "incompatible API version with plugin. Plugin version: 99",
+		"evenstep-policy-tcp":     "it listens on tcp, not on a unix socket",
 		"evenstep-policy-open":    "it did not start: ",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -312,7 +395,14 @@ func TestWhichPluginsAreRefused(t *testing.T) {
 		"another's":           {owner: 12345, want: "belongs to user 12345"},
 		"in a folder that others may write to": {
 			also: func(dir, _ string) error { return os.Chmod(dir, 0o777) }, want: "others may write to"},
-		"in a sticky one": {also: func(dir, _ string) error { return os.Chmod(dir, 0o777|os.ModeSticky) }, want: ""},
+		"checksums that are a pipe": {
+			also: func(dir, _ string) error { return syscall.Mkfifo(filepath.Join(dir, "SHA256SUMS"), 0o600) },
+			want: "SHA256SUMS is not a file"},
+		"checksums that others may write": {sums: sum + "  evenstep-policy-x\n",
+			also: func(dir, _ string) error { return os.Chmod(filepath.Join(dir, "SHA256SUMS"), 0o666) },
+			want: "SHA256SUMS; chmod go-w"},
+		"checksums without lines": {sums: strings.Repeat("x", 1<<17), want: "SHA256SUMS: bufio.Scanner: token too long"},
+		"in a sticky one":         {also: func(dir, _ string) error { return os.Chmod(dir, 0o777|os.ModeSticky) }, want: ""},
 		"a folder": {
 			also: func(_, path string) error { return replace(path, func() error { return os.Mkdir(path, 0o755) }) },
 			want: "is not a file"},
@@ -420,7 +510,39 @@ func TestAPluginThatChangedAfterItsChecksum(t *testing.T) {
 	}
 }
 
+func TestAPluginThatOthersMayWriteByNow(t *testing.T) {
+	dir := folder(t, "evenstep-policy-good")
+	e := found(t, dir, hclog.NewNullLogger())
+	must(t, os.Chmod(dir, 0o777))
+	if _, err := e.Conn(); err == nil || err.Error() != "others may write to "+dir+"; chmod go-w" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What a plugin is called is not looked for in PATH, where somebody else's may be.
+func TestAFolderOnARelativePath(t *testing.T) {
+	dir := folder(t, "evenstep-policy-good")
+	t.Chdir(dir)
+	t.Setenv("PATH", folder(t, "evenstep-policy-good", "evenstep-policy-exits"))
+	e := found(t, ".", hclog.NewNullLogger())
+	if ask(t, e); e.Path != filepath.Join(dir, "evenstep-policy-good") {
+		t.Errorf("got %s", e.Path)
+	}
+}
+
+func TestAPluginsWordsComeOutInTheLog(t *testing.T) {
+	var said lines
+	e := found(t, folder(t, "evenstep-policy-good"), hclog.New(&hclog.LoggerOptions{Output: &said}))
+	ask(t, e)
+	eventually(t, "its words are in the log", func() bool {
+		return strings.Contains(said.String(), "a plugin says: plugin="+e.Path+" line=asked")
+	})
+}
+
 func TestAFolderThatIsNotThere(t *testing.T) {
+	if f, err := Open("", hclog.NewNullLogger()); err != nil || len(f.Plugins) > 0 {
+		t.Errorf("without a name: %v, %v", f.Plugins, err)
+	}
 	f, err := Open(filepath.Join(t.TempDir(), "none"), hclog.NewNullLogger())
 	if err != nil || len(f.Plugins) > 0 {
 		t.Errorf("got %v, %v", f.Plugins, err)
@@ -431,6 +553,7 @@ func TestWhyACallFailed(t *testing.T) {
 	e := &External{}
 	for want, err := range map[string]error{
 		"it ended the stream":        io.EOF,
+		"no answer in time":          status.Error(codes.DeadlineExceeded, "stream terminated"),
 		"it does not offer that":     status.Error(codes.Unimplemented, "unknown method"),
 		"its process was ended":      status.Error(codes.Unavailable, "connection error"),
 		"no  [31m":                   status.Error(codes.InvalidArgument, "no\n\x1b[31m"),
@@ -453,8 +576,14 @@ func TestWhatAPluginSaysIsBounded(t *testing.T) {
 		io.WriteString(s, "y")
 		io.WriteString(s, "\n")
 	}
-	if n := strings.Count(said.String(), "\n"); n > maxStderrLines || n < maxStderrLines/2 {
+	if n := strings.Count(said.String(), "a plugin says: "); n != maxStderrLines {
 		t.Errorf("%d lines", n)
+	}
+	if n := strings.Count(said.String(), "a plugin says more, which is dropped"); n != 1 {
+		t.Errorf("that lines are dropped is said %d times", n)
+	}
+	if got := VersionOf(strings.Repeat("é\n", 500)); got != strings.Repeat("é ", maxVersion/2) {
+		t.Errorf("version %q", got)
 	}
 	if n := strings.Count(said.String(), "x"); n != maxStderrLine {
 		t.Errorf("%d bytes of a line", n)

@@ -13,8 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// pipesTimeout is from the end of a process to that of its pipes.
+const pipesTimeout = 500 * time.Millisecond
+
 // process is a plugin's process, and the group of those that it starts, as go-plugin's Runner. It ends with its whole
-// group when it dies, when it is told to, and when we die.
+// group when it dies and when it is told to, and by itself when we die.
 type process struct {
 	cmd            *exec.Cmd
 	stdout, stderr io.ReadCloser
@@ -43,13 +46,18 @@ func (p *process) Start(context.Context) (err error) {
 		return err
 	}
 	go func() {
-		// Go-plugin waits for the end of the pipes first, which children of the process may hold open.
+		// Go-plugin waits for the end of the pipes first, which children in the group may hold open.
 		for unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 		}
 		p.mu.Lock()
-		defer p.mu.Unlock()
 		p.signal(syscall.SIGKILL)
 		close(p.exited)
+		p.mu.Unlock()
+		// A child that has left the group holds them open still. By then what the process wrote has been read.
+		time.AfterFunc(pipesTimeout, func() {
+			p.stdout.Close()
+			p.stderr.Close()
+		})
 	}()
 	return nil
 }
@@ -118,8 +126,11 @@ func (p *process) ID() string {
 	return fmt.Sprint(p.cmd.Process.Pid)
 }
 
-// PluginToHost and HostToPlugin translate no address: both see the same files.
+// PluginToHost and HostToPlugin translate no address: both see the same files. A plugin is on this machine.
 func (p *process) PluginToHost(network, address string) (string, string, error) {
+	if network != "unix" {
+		return "", "", fmt.Errorf("it listens on %s, not on a unix socket", Line(network))
+	}
 	return network, address, nil
 }
 
@@ -134,12 +145,16 @@ const (
 
 // stderrLog puts what a process writes to its stderr into our log, line by line.
 type stderrLog struct {
-	log   hclog.Logger
+	log hclog.Logger
+
+	mu    sync.Mutex
 	line  []byte
 	lines int
 }
 
 func (s *stderrLog) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, c := range text {
 		switch {
 		case c == '\n':
@@ -152,8 +167,14 @@ func (s *stderrLog) Write(text []byte) (int, error) {
 }
 
 func (s *stderrLog) flush() {
-	if s.lines++; s.lines <= maxStderrLines && len(s.line) > 0 {
-		s.log.Info("a plugin says", "line", string(s.line))
+	if len(s.line) == 0 {
+		return
+	}
+	switch s.lines++; {
+	case s.lines <= maxStderrLines:
+		s.log.Info("a plugin says", "line", Line(string(s.line)))
+	case s.lines == maxStderrLines+1:
+		s.log.Warn("a plugin says more, which is dropped", "lines", maxStderrLines)
 	}
 	s.line = s.line[:0]
 }

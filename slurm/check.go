@@ -95,6 +95,9 @@ func checkConfig(config map[string]string) (found []Finding) {
 			add("%s=%s may be written by others than its owner", hook.key, value)
 		}
 	}
+	if config["SelectType"] == "select/linear" {
+		add("SelectType=select/linear gives whole nodes to jobs, which are planned by devices; use select/cons_tres")
+	}
 	me, err := user.Current()
 	if owner, _, _ := strings.Cut(config["SlurmUser"], "("); err == nil && me.Username != owner && me.Uid != "0" {
 		level, err := command(context.Background(), "sacctmgr", "-n", "-P", "show", "user", me.Username, "format=AdminLevel")

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -112,9 +113,16 @@ func profiles(t *testing.T, c *slurmtest.Cluster) string {
 // controller starts a controller; its end, which may come at any time, ends it.
 func controller(t *testing.T, c *slurmtest.Cluster, args ...string) (end func() string) {
 	t.Helper()
+	return controllerOf(t, c, nil, args...)
+}
+
+// controllerOf is one of a user's; nil for us.
+func controllerOf(t *testing.T, c *slurmtest.Cluster, who *syscall.Credential, args ...string) (end func() string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	args = append([]string{"slurm", "controller", "--interval=300ms", "--profiles=" + profiles(t, c)}, args...)
 	cmd := c.Command(ctx, evenstep(t), args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	var log strings.Builder
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
@@ -231,7 +239,7 @@ func submitted(c *slurmtest.Cluster, work float64, args ...string) string {
 }
 
 const showEnv = "echo batch $EVENSTEP_BATCH_SIZES/$EVENSTEP_BATCH_SIZE\n" +
-	"srun -l sh -c 'echo $SLURMD_NODENAME $EVENSTEP_JOB $EVENSTEP_WORKLOAD $EVENSTEP_GLOBAL_BATCH $EVENSTEP_BATCH_SIZES $EVENSTEP_BATCH_SIZE'"
+	"srun -l sh -c 'echo $SLURMD_NODENAME $EVENSTEP_NODE_RANK $EVENSTEP_JOB $EVENSTEP_WORKLOAD $EVENSTEP_GLOBAL_BATCH $EVENSTEP_BATCH_SIZES $EVENSTEP_BATCH_SIZE'"
 
 func TestWhatUsersCanAskFor(t *testing.T) {
 	t.Parallel()
@@ -281,7 +289,8 @@ func TestWhatUsersCanAskFor(t *testing.T) {
 	end(job)
 	tail := " slurm-" + job + " w 100 40,40,10,10 "
 	log := c.Log(job)
-	for _, line := range []string{"batch 40,40,10,10/\n", "0: m1" + tail + "40\n", "1: m2" + tail + "40\n", "2: m3" + tail + "10\n", "3: m4" + tail + "10\n"} {
+	for _, line := range []string{"batch 40,40,10,10/\n", "0: m1 0" + tail + "40\n", "1: m2 1" + tail + "40\n",
+		"2: m3 2" + tail + "10\n", "3: m4 3" + tail + "10\n"} {
 		if !strings.Contains(log, line) {
 			t.Errorf("no %q in\n%s", line, log)
 		}
@@ -338,6 +347,72 @@ func TestWhatUsersCanAskFor(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "exit status 2") {
 			t.Errorf("%q: %s %v", refused, out, err)
 		}
+	}
+}
+
+// What others took of a node's cores and memory, and what is planned in the same round, leaves no room there.
+func TestNoJobIsPutWhereThereIsNoRoom(t *testing.T) {
+	t.Parallel()
+	c := slurmtest.Start(t, slurmtest.Options{Nodes: twoEach, JobSubmit: jobSubmit(t, 120), Config: "SelectTypeParameters=CR_Core_Memory\n"})
+	others := []string{
+		c.Submit("sleep 100", "--nodelist=m1", "--cpus-per-task=6", "--mem=10"),
+		c.Submit("sleep 100", "--nodelist=m2", "--mem=3500"),
+	}
+	c.WaitFor("the jobs of others", func() bool {
+		return c.Field(others[0], "JobState") == "RUNNING" && c.Field(others[1], "JobState") == "RUNNING"
+	})
+	end := controller(t, c)
+	started := func(args string) (job, node string) {
+		job = c.Submit("sleep 100", append([]string{words(1e4), "--gres=gpu:1"}, strings.Fields(args)...)...)
+		c.WaitFor("the start of job "+job, func() bool { return c.Field(job, "JobState") == "RUNNING" })
+		return job, c.Field(job, "NodeList")
+	}
+	var last string
+	for _, j := range []struct{ args, node string }{
+		{"--cpus-per-task=2 --mem=1000", "m1"},        // m2 is as fast, and has too little memory
+		{"--cpus-per-task=3 --mem=100", "m2"},         // m1 has no cores left
+		{"--cpus-per-task=3 --mem=1000", "m3"},        // m2 has too little memory
+		{"--cpus-per-gpu=5 --mem-per-gpu=900", "m4"},  // m2 has 4 cores left, m4 more devices than m3
+		{"--ntasks-per-node=3 --mem-per-cpu=2", "m2"}, // which it has still
+		{"--cpus-per-task=5 --mem=10", "m3"},          // m4 has 3 cores left
+	} {
+		job, node := started(j.args)
+		if node != j.node {
+			t.Errorf("%s: on %s, not on %s", j.args, node, j.node)
+		}
+		last = job
+	}
+	waits := c.Submit("true", words(1), "--gres=gpu:1", "--cpus-per-task=4", "--mem=10")
+	all := c.Submit("true", words(1), "--gres=gpu:1", "--mem=0")
+	c.WaitFor("the job that asks for all memory to be let go", func() bool {
+		return strings.Contains(c.Run("scontrol", "show", "job", "-o", all), "Reason=Resources")
+	})
+	if got := c.Field(waits, "Reason"); got != "BeginTime" && got != "None" {
+		t.Errorf("the job that fits nowhere: %s", got)
+	}
+	c.Run("scancel", all, last)
+	c.WaitFor("the end of the job that waited", ended(c, waits))
+	log := end()
+	for _, line := range []string{
+		"release: job=" + all + ` why="it asks for all the memory of its nodes; give --mem=, --mem-per-cpu= or --mem-per-gpu="`,
+		"start: job=" + waits + ` why="the plan starts it on m3"`,
+	} {
+		if !strings.Contains(log, line) {
+			t.Errorf("no %q in the log", line)
+		}
+	}
+
+	// In one round: each of two fits on either node, the two on one do not.
+	c.Run("scancel", "--state=RUNNING", "-u", "root")
+	c.WaitFor("the nodes to be idle", func() bool { return strings.TrimSpace(c.Run("sinfo", "-h", "-t", "idle", "-o", "%D")) == "4" })
+	var two []string
+	for range 2 {
+		two = append(two, c.Submit("true", words(1), "--gres=gpu:1", "--cpus-per-task=5", "--mem=10", "--nodelist=m1"))
+	}
+	end = controller(t, c)
+	c.WaitFor("the jobs' end", ended(c, two...))
+	if log := end(); strings.Count(log, "start: job=") != 2 {
+		t.Errorf("two jobs were started more than twice:\n%s", log)
 	}
 }
 

@@ -3,9 +3,11 @@ package slurm_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,6 +88,16 @@ func TestFaults(t *testing.T) {
 	}
 	jobs = append(jobs, submitLarge(t, c))
 
+	endWell(t, c, jobs)
+	if faults < 100 {
+		t.Errorf("only %d faults", faults)
+	}
+	t.Logf("%d faults, %d jobs", faults, len(jobs))
+}
+
+// endWell waits for the jobs' end, and looks whether each ran once, and no node was lost.
+func endWell(t *testing.T, c *slurmtest.Cluster, jobs []string) {
+	t.Helper()
 	c.WaitFor("the jobs' end", ended(c, jobs...))
 	for _, job := range jobs {
 		if text, _ := os.ReadFile(filepath.Join(c.Folder, "ran-"+job)); string(text) != "ran\n" {
@@ -98,10 +110,77 @@ func TestFaults(t *testing.T) {
 	if drained := c.Run("sinfo", "-h", "-t", "drain,down,fail", "-o", "%n %E"); strings.TrimSpace(drained) != "" {
 		t.Errorf("nodes lost: %s", drained)
 	}
-	if faults < 100 {
-		t.Errorf("only %d faults", faults)
+}
+
+// Whatever becomes of the core of the cluster and of the node's agent: each job starts with the sizes of its plan, is told
+// of a core where there is a way to one, ends well, once, and no node is drained.
+func TestFaultsOfTheCore(t *testing.T) {
+	t.Parallel()
+	config, hooks := scripts(t)
+	c := slurmtest.Start(t, slurmtest.Options{Config: config, JobSubmit: jobSubmit(t, 60), Nodes: twoEach})
+	controller(t, c)
+	s := startSite(t, hooks)
+	faults := 0
+	var garbage func()
+	for _, f := range []struct {
+		name       string
+		begin, end func()
+		hasCore    bool
+	}{
+		{"the core is killed", func() { s.core.kill() }, s.startCore, true},
+		{"the core hangs", func() { s.core.signal(syscall.SIGSTOP) }, func() { s.core.signal(syscall.SIGCONT) }, true},
+		{"the core answers garbage", func() { s.core.kill(); garbage = answerGarbage(t, s.address) },
+			func() { garbage(); s.startCore() }, true},
+		{"the agent hangs", func() { s.agent.signal(syscall.SIGSTOP) }, func() { s.agent.signal(syscall.SIGCONT) }, false},
+		{"the agent is killed", func() { s.agent.kill() }, s.startAgent, false},
+		{"nothing", func() {}, func() {}, true},
+	} {
+		f.begin()
+		var jobs []string
+		for range 4 {
+			jobs = append(jobs, c.Submit("srun sh -c 'echo ${EVENSTEP_ADDR:-none} $EVENSTEP_BATCH_SIZES'; echo ran >>"+c.Folder+
+				"/ran-$SLURM_JOB_ID", words(4), "--gres=gpu:1", "--nodes=2"))
+			if f.name != "nothing" {
+				faults += 6 // on each of two nodes the prolog, the task prolog, the epilog
+			}
+		}
+		endWell(t, c, jobs)
+		want := "none"
+		if f.hasCore {
+			want = "unix:" + hooks + "/agent.sock"
+		}
+		for _, job := range jobs {
+			if log := c.Log(job); strings.Count(log, want+" ") != 2 || strings.Count(log, " 80,20\n")+strings.Count(log, " 50,50\n") != 2 {
+				t.Errorf("%s: the tasks of job %s were told %q", f.name, job, log)
+			}
+		}
+		f.end()
 	}
-	t.Logf("%d faults, %d jobs", faults, len(jobs))
+	t.Logf("%d faults", faults)
+}
+
+// answerGarbage answers so at the address until stop.
+func answerGarbage(t *testing.T, address string) (stop func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	garbage := make([]byte, 1<<16)
+	for i := range garbage {
+		garbage[i] = byte(i * i >> 3)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write(garbage)
+			c.Close()
+		}
+	}()
+	return func() { l.Close() }
 }
 
 // submitLarge submits a job with an environment of a megabyte.

@@ -2,16 +2,16 @@ package slurm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +21,7 @@ import (
 // Hooks are what runs on the nodes: the prolog before a job, the task prolog before each task, the epilog after the job.
 // None of them talks to Slurm, and whatever goes wrong in them is no reason for a job to fail.
 //
-// The prolog runs as root and is the only one that is told the comment. It keeps it for the task prolog, which runs as the
+// Where the node's agent leads to a core, the prolog registers the job there, and the epilog says that it is done. The prolog runs as root and is the only one that is told the comment. It keeps it for the task prolog, which runs as the
 // user, in a file that only that user may read, until the epilog removes it.
 type Hooks struct {
 	Folder string // of the files: root's own, on the node
@@ -33,19 +33,24 @@ var (
 	nodeForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
 )
 
+// node is this node's name.
+func (h Hooks) node() string {
+	if name := h.Env("SLURMD_NODENAME"); name != "" {
+		return name
+	}
+	return "localhost"
+}
+
 // file is where the words of this job are kept on this node.
 func (h Hooks) file() (string, error) {
-	job, node := h.Env("SLURM_JOB_ID"), h.Env("SLURMD_NODENAME")
-	if node == "" {
-		node = "localhost"
-	}
+	job, node := h.Env("SLURM_JOB_ID"), h.node()
 	if !jobForm.MatchString(job) || !nodeForm.MatchString(node) {
 		return "", errors.New("SLURM_JOB_ID or SLURMD_NODENAME: not as Slurm sets them; run by Slurm only")
 	}
 	return filepath.Join(h.Folder, job+"@"+node), nil
 }
 
-// Prolog keeps the words of the job's comment for its tasks. A job that did not ask for Evenstep leaves nothing.
+// Prolog keeps the words of the job's comment for its tasks, and registers the job with the core, if there is one. A job that did not ask for Evenstep leaves nothing.
 func (h Hooks) Prolog() error {
 	file, err := h.file()
 	if err != nil {
@@ -55,7 +60,7 @@ func (h Hooks) Prolog() error {
 	if r == nil || err != nil {
 		return err
 	}
-	user, err := strconv.Atoi(h.Env("SLURM_JOB_UID"))
+	user, err := strconv.ParseUint(h.Env("SLURM_JOB_UID"), 10, 32)
 	if err != nil {
 		return errors.New("SLURM_JOB_UID: not a number; run by Slurm only")
 	}
@@ -63,7 +68,10 @@ func (h Hooks) Prolog() error {
 		return err
 	}
 	// What is written is what was understood, not what came.
-	return replace(file, Comment(r, Note{Sizes: note.Sizes}), user)
+	if err := replace(file, Comment(r, Note{Sizes: note.Sizes}), int(user)); err != nil {
+		return err
+	}
+	return h.register(r, uint32(user))
 }
 
 // replace writes the file whole or not at all, for one user to read.
@@ -83,16 +91,19 @@ func replace(file, text string, user int) error {
 	return os.Rename(temporary.Name(), file)
 }
 
-// Epilog removes what the prolog kept.
+// Epilog removes what the prolog kept, and tells the core, if there is one, that the job is done here.
 func (h Hooks) Epilog() error {
 	file, err := h.file()
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+	switch err := os.Remove(file); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil // none of ours
+	case err != nil:
 		return err
 	}
-	return nil
+	return h.unregister()
 }
 
 // mostKept bounds what is read of the file.
@@ -117,6 +128,10 @@ func (h Hooks) TaskProlog(out io.Writer) error {
 		return err
 	}
 	var lines bytes.Buffer
+	// Not the user's to keep: what the batch step was told is not true on other nodes.
+	if rank := h.nodeRank(); rank >= 0 {
+		fmt.Fprintf(&lines, "export EVENSTEP_NODE_RANK=%d\n", rank)
+	}
 	for _, v := range h.variables(r, note.Sizes) {
 		if h.Env(v[0]) == "" {
 			fmt.Fprintf(&lines, "export %s=%s\n", v[0], v[1])
@@ -139,15 +154,15 @@ func readKept(file string) (string, error) {
 // variables are what the task is told.
 func (h Hooks) variables(r *request.Request, sizes []int) [][2]string {
 	variables := [][2]string{
-		{"EVENSTEP_JOB", "slurm-" + h.Env("SLURM_JOB_ID")},
+		{"EVENSTEP_JOB", h.jobName()},
 		{"EVENSTEP_WORKLOAD", r.Workload},
 		{"EVENSTEP_GLOBAL_BATCH", strconv.Itoa(r.GlobalBatch)},
 	}
 	if r.Policy != "" {
 		variables = append(variables, [2]string{"EVENSTEP_POLICY", r.Policy})
 	}
-	if socket := filepath.Join(filepath.Dir(h.Folder), "agent.sock"); answers(socket) {
-		variables = append(variables, [2]string{"EVENSTEP_ADDR", "unix:" + socket})
+	if h.hasCore() {
+		variables = append(variables, [2]string{"EVENSTEP_ADDR", "unix:" + h.agentSocket()})
 	}
 	if sum(sizes) != r.GlobalBatch {
 		return variables
@@ -166,6 +181,16 @@ func (h Hooks) variables(r *request.Request, sizes []int) [][2]string {
 	return variables
 }
 
+// nodeRank is this node's place among the nodes of the job, in the order of the plan and its batch sizes, which is Slurm's;
+// -1 where Slurm does not tell.
+func (h Hooks) nodeRank() int {
+	names, err := hosts(h.Env("SLURM_JOB_NODELIST"))
+	if err != nil {
+		return -1
+	}
+	return slices.Index(names, h.node())
+}
+
 func sum(sizes []int) (total int) {
 	for _, n := range sizes {
 		total += n
@@ -173,12 +198,14 @@ func sum(sizes []int) (total int) {
 	return total
 }
 
-// answers says whether the node's agent listens: an address of nobody would cost the job its own core.
-func answers(socket string) bool {
-	c, err := net.DialTimeout("unix", socket, 100*time.Millisecond)
-	if err != nil {
+// hasCore says whether the node's agent leads to a core: an address that leads nowhere would cost the job its own core.
+func (h Hooks) hasCore() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), agentTime)
+	defer cancel()
+	conn, err := h.core(ctx)
+	if conn == nil || err != nil {
 		return false
 	}
-	c.Close()
+	conn.Close()
 	return true
 }

@@ -19,6 +19,7 @@ type view struct {
 	reservations map[string]group
 	queue        []entry
 	details      map[string]detail // of our jobs that wait
+	countsMemory bool              // Slurm gives out memory as it gives out cores
 }
 
 // asked is a job of ours with what its comment says.
@@ -49,7 +50,7 @@ func (e *entry) holdsDevices() bool {
 
 // snapshot is the view in the words of reconcile.
 func (v *view) snapshot() *reconcile.Snapshot {
-	s := &reconcile.Snapshot{}
+	s := &reconcile.Snapshot{Room: map[string]reconcile.Room{}}
 	held := map[string]map[string]int{} // devices of our jobs, by node and type
 	crowded := v.crowded()
 	for _, a := range v.ours() {
@@ -75,6 +76,7 @@ func (v *view) snapshot() *reconcile.Snapshot {
 		s.Jobs = append(s.Jobs, j)
 	}
 	for _, n := range v.nodes {
+		s.Room[n.name] = n.left
 		for _, typ := range sorted(n.devices) {
 			p := reconcile.Pool{Node: n.name, Type: typ, Total: n.devices[typ]}
 			ours := min(held[n.name][typ], p.Total)
@@ -114,9 +116,16 @@ func (v *view) crowded() map[string]bool {
 	return crowded
 }
 
+// requeued is how far ahead the begin time of a job is that was named its nodes, when Slurm has put it back into the queue;
+// that of others is past, but for clocks that differ.
+const requeued = 30 * time.Second
+
 // waiting is a job that waits, with the reason where it cannot be steered.
 func (v *view) waiting(a asked) reconcile.Job {
 	d := v.details[a.id]
+	if d.eligible.IsZero() { // not known for certain
+		d.eligible = a.begins
+	}
 	left := d.eligible.Sub(v.now)
 	j := reconcile.Job{
 		ID: a.id, MinNodes: d.minNodes, MaxNodes: d.maxNodes, Waited: v.now.Sub(a.submitted),
@@ -134,7 +143,7 @@ func (v *view) waiting(a asked) reconcile.Job {
 		names, _ := hosts(a.required)
 		j.On = v.shares(names, j.Type, j.PerNode)
 	}
-	if why := byWorkers(&j); why != "" {
+	if why := j.NarrowByWorkers(); why != "" {
 		j.Unsteerable = why
 	}
 	return j
@@ -162,6 +171,8 @@ func (v *view) steerable(a asked, d detail, j *reconcile.Job) string {
 		return "it is held: " + a.reason
 	case j.Lease > 0 && !a.note.Held && a.note.MaxNodes == 0:
 		return "its begin time is the user's own"
+	case j.Lease > requeued && a.note.MaxNodes > 0:
+		return "it was started before, and Slurm has it wait to start again"
 	case strings.Contains(a.partition, ","):
 		return "it names several partitions"
 	case !known || !partition.up:
@@ -185,6 +196,30 @@ func (v *view) steerable(a asked, d detail, j *reconcile.Job) string {
 		return err.Error()
 	}
 	j.Nodes = v.allowed(a, partition, without, j.Type)
+	return v.makeRoom(d, j)
+}
+
+// makeRoom fills in what the job needs of each node beside devices, and leaves it the nodes that have so much in all.
+func (v *view) makeRoom(d detail, j *reconcile.Job) string {
+	threads := 1
+	for _, n := range v.nodes {
+		threads = max(threads, n.threads)
+	}
+	j.Needs = d.needs.room(j.PerNode, threads)
+	if !v.countsMemory {
+		j.Needs.Memory = 0
+	} else if j.Needs.Memory == 0 {
+		return "it asks for all the memory of its nodes; give --mem=, --mem-per-cpu= or --mem-per-gpu="
+	}
+	before := len(j.Nodes)
+	j.Nodes = slices.DeleteFunc(j.Nodes, func(name string) bool {
+		i := slices.IndexFunc(v.nodes, func(n node) bool { return n.name == name })
+		return !v.nodes[i].room.Holds(j.Needs)
+	})
+	if len(j.Nodes) < j.MinNodes && len(j.Nodes) < before {
+		return fmt.Sprintf("%d of its nodes have the %d CPUs and %d MB that it asks for on each of %d", len(j.Nodes), j.Needs.CPUs,
+			j.Needs.Memory, j.MinNodes)
+	}
 	return ""
 }
 
@@ -210,22 +245,6 @@ func (v *view) allowed(a asked, partition group, without []string, typ string) [
 		}
 	}
 	return nodes
-}
-
-// byWorkers narrows the nodes to the workers that the user asked for, one on each device.
-func byWorkers(j *reconcile.Job) string {
-	r := &j.Request
-	low, high := j.MinNodes, j.MaxNodes
-	if r.MaxWorkers > 0 {
-		low, high = max(low, (r.MinWorkers+j.PerNode-1)/j.PerNode), min(high, r.MaxWorkers/j.PerNode)
-	}
-	high = min(high, r.GlobalBatch/j.PerNode)
-	if high < low {
-		return fmt.Sprintf("no number of nodes in %d-%d with %d devices each gives workers %d-%d and global_batch %d", j.MinNodes,
-			j.MaxNodes, j.PerNode, r.MinWorkers, r.MaxWorkers, r.GlobalBatch)
-	}
-	j.MinNodes, j.MaxNodes = low, high
-	return ""
 }
 
 // running is a job on its nodes.

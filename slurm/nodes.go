@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/evenstep/evenstep/core/reconcile"
 )
 
 // node is a node as scontrol -d show node -o tells it.
@@ -13,6 +15,9 @@ type node struct {
 	features []string
 	devices  map[string]int // by type
 	used     map[string]int
+	// room is what jobs may have of it beside devices, left what they have not: CPUs, and MiB of memory.
+	room, left reconcile.Room
+	threads    int // of a core
 }
 
 // untyped is the type of devices that Slurm knows no type of.
@@ -39,16 +44,27 @@ func parseNodes(text string) []node {
 				n.usable = false
 			}
 		}
-		// Without a core left there is no job, whatever devices are.
-		if used := field(line, "CPUAlloc"); used != "0" && used == field(line, "CPUTot") {
-			n.usable = false
-		}
+		n.room, n.left, n.threads = roomOf(line)
 		n.features = strings.Split(field(line, "ActiveFeatures"), ",")
 		n.devices = parseGres(field(line, "Gres"))
 		n.used = parseGres(field(line, "GresUsed"))
 		nodes = append(nodes, n)
 	}
 	return nodes
+}
+
+// roomOf is what a node has beside devices: in all, what is left of it, and the CPUs of a core, which Slurm gives out together.
+func roomOf(line string) (all, left reconcile.Room, threads int) {
+	number := func(key string) int {
+		n, _ := strconv.Atoi(field(line, key)) // what is not there is 0
+		return n
+	}
+	all = reconcile.Room{CPUs: number("CPUEfctv"), Memory: number("RealMemory") - number("MemSpecLimit")}
+	if all.CPUs == 0 {
+		all.CPUs = number("CPUTot")
+	}
+	left = reconcile.Room{CPUs: all.CPUs - number("CPUAlloc"), Memory: all.Memory - number("AllocMem")}
+	return all, left, max(1, number("ThreadsPerCore"))
 }
 
 // field is a field of a line of key=value that are split by spaces; empty where it is missing or null.

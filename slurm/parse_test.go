@@ -169,13 +169,52 @@ func TestParseNodes(t *testing.T) {
 	}
 	want := []told{
 		{"a", true, map[string]int{"a100": 4, "v100": 2}, map[string]int{"a100": 1, "v100": 0}},
-		{"b", false, map[string]int{"gpu": 2}, map[string]int{"gpu": 0}},
+		{"b", true, map[string]int{"gpu": 2}, map[string]int{"gpu": 0}},
 		{"c", false, map[string]int{}, map[string]int{"gpu": 0}},
 		{"d", false, map[string]int{"x": 1}, map[string]int{"x": 0}},
 		{"e", true, map[string]int{"x": 1}, map[string]int{"x": 0}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestRoom(t *testing.T) {
+	n := parseNodes("NodeName=m1 Arch=x86_64 CoresPerSocket=2 CPUAlloc=3 CPUEfctv=7 CPUTot=8 State=MIXED ThreadsPerCore=2 " +
+		"RealMemory=4000 AllocMem=1500 FreeMem=77 MemSpecLimit=100\n" + "NodeName=m2 CPUAlloc=3 CPUTot=8 State=MIXED RealMemory=4000 AllocMem=0\n")
+	got := fmt.Sprint(n[0].room, n[0].left, n[0].threads, n[1].room, n[1].left, n[1].threads)
+	if want := "{7 3900} {4 2400} 2 {8 4000} {5 4000} 1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// What Slurm 22.05.8 shows of jobs, and of the last four what later versions do by their documentation; of two devices on
+// each of at least two nodes with two threads a core.
+func TestNeeds(t *testing.T) {
+	for text, want := range map[string]string{
+		"NumCPUs=2 NumTasks=2 CPUs/Task=1 MinCPUsNode=1 MinMemoryNode=0":     "{2 0}",
+		"NumCPUs=12 NumTasks=4 CPUs/Task=3 MinCPUsNode=6 MinMemoryCPU=10M":   "{6 60}",
+		"NumCPUs=5 NumTasks=5 CPUs/Task=1 MinCPUsNode=1 MinMemoryNode=1G":    "{4 1024}",
+		"NumCPUs=1 NumTasks=1 CPUs/Task=1 MinCPUsNode=5 MinMemoryNode=1500M": "{6 1500}",
+		"NumCPUs=1 MinCPUsNode=1 MinMemoryCPU=10M CpusPerTres=gres:gpu:3":    "{6 60}",
+		"NumCPUs=1 MinCPUsNode=1 MinMemoryCPU=10M MemPerTres=gres:gpu:300":   "{2 600}",
+		"NumCPUs=1 MinCPUsNode=1 MinMemoryNode=2.50G":                        "{2 2560}",
+		"NumCPUs=8-16 MinCPUsNode=1 MinMemoryNode=1T":                        "{4 1048576}",
+		"NumCPUs=1 MinCPUsNode=1 MinMemoryNode=0 CpusPerTres=gres/gpu:3":     "{6 0}",
+		"NumCPUs=1 MinCPUsNode=1 MinMemoryNode=0 MemPerTres=gres/gpu=300":    "{2 600}",
+		"NumCPUs=1 MinCPUsNode=1 MinMemoryNode=much":                         "error",
+		"NumCPUs=1 MinCPUsNode=1 MinMemoryNode=-1":                           "error",
+		"NumCPUs=1 MinCPUsNode=1 MinMemoryNode=99999999999T":                 "error",
+		"": "{2 0}",
+	} {
+		n, err := parseNeeds(text, 2)
+		got := fmt.Sprint(n.room(2, 2))
+		if err != nil {
+			got = "error"
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
 	}
 }
 
@@ -200,6 +239,7 @@ func TestParseDetail(t *testing.T) {
 		"devices by job":                               {line("TresPerNode", "TresPerJob"), "2-4 it asks for devices by job; give --gres=gpu:N for each node"},
 		"devices by task":                              {line("TresPerNode=gres:gpu", "TresPerTask=cpu=2,gres/gpu"), "2-4 it asks for devices by task; give --gres=gpu:N for each node"},
 		"cores by task, as later versions show them":   {line("TresPerNode=gres:gpu:1", "TresPerTask=cpu=2"), "2-4 "},
+		"memory that is none":                          {line("NumCPUs=2", "NumCPUs=2 MinMemoryNode=x"), `2-4 scontrol show job: memory is "x"; want a number with K, M, G, T or P`},
 		"nodes of its own":                             {line("OverSubscribe=OK", "OverSubscribe=NO"), "2-4 it asks for nodes of its own"},
 		"side by side":                                 {line("Contiguous=0", "Contiguous=1"), "2-4 it asks for nodes side by side"},
 		"a number of nodes that is none":               {line("NumNodes=4-4", "NumNodes=few"), "error"},
@@ -246,11 +286,40 @@ func TestSplit(t *testing.T) {
 	}
 }
 
+// What a job waits for besides us.
+func TestJobsThatAreLeftAlone(t *testing.T) {
+	now := time.Date(2026, 11, 29, 20, 50, 0, 0, time.UTC)
+	const asks = "evenstep workload=w global_batch=8 samples=5"
+	for name, c := range map[string]struct {
+		comment string
+		detail  detail
+		why     string
+		held    bool
+	}{
+		"put back into the queue after it ran": {asks + " | nodes=1-1", detail{eligible: now.Add(2 * time.Minute), minNodes: 1, maxNodes: 1},
+			"it was started before, and Slurm has it wait to start again", false},
+		"named by a clock that is ahead": {asks + " | nodes=1-1", detail{eligible: now.Add(time.Second), minNodes: 1, maxNodes: 1}, "", false},
+		"held, but scontrol's words are not to be trusted": {asks + " | held", detail{odd: "a name that is there twice"},
+			"a name that is there twice", true},
+	} {
+		v := &view{
+			now: now, nodes: parseNodes("NodeName=m1 CPUTot=8 Gres=gpu:x:1 GresUsed=gpu:x:0 State=IDLE\n"),
+			partitions: map[string]group{"main": {true, []string{"m1"}}},
+			queue: []entry{{id: "7", state: "PENDING", partition: "main", perNode: "gres:gpu:1", comment: c.comment,
+				begins: now.Add(time.Minute)}},
+			details: map[string]detail{"7": c.detail},
+		}
+		if j := v.snapshot().Jobs[0]; j.Unsteerable != c.why || j.Held != c.held {
+			t.Errorf("%s: %q, held %t", name, j.Unsteerable, j.Held)
+		}
+	}
+}
+
 // The owner of a job may write the note as well as Evenstep; it never gives the job more nodes than it has.
 func TestANoteGivesNoMoreThanTheJobHas(t *testing.T) {
 	v := &view{
 		now:        time.Date(2026, 11, 29, 20, 50, 0, 0, time.UTC),
-		nodes:      parseNodes("NodeName=m1 Gres=gpu:x:1 GresUsed=gpu:x:0 State=IDLE\nNodeName=m2 Gres=gpu:x:1 GresUsed=gpu:x:0 State=IDLE\n"),
+		nodes:      parseNodes("NodeName=m1 CPUTot=8 Gres=gpu:x:1 GresUsed=gpu:x:0 State=IDLE\nNodeName=m2 CPUTot=8 Gres=gpu:x:1 GresUsed=gpu:x:0 State=IDLE\n"),
 		partitions: map[string]group{"main": {true, []string{"m1", "m2"}}},
 		queue: []entry{{
 			id: "7", state: "PENDING", partition: "main", perNode: "gres:gpu:1", required: "m1",

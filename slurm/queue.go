@@ -83,6 +83,7 @@ func parseTime(text string) time.Time {
 type detail struct {
 	eligible           time.Time
 	minNodes, maxNodes int
+	needs              needs
 	odd                string // why it cannot be steered; empty where it can
 }
 
@@ -109,6 +110,10 @@ func parseDetail(text string) (detail, error) {
 	// Of a range, NumNodes begins with a guess of Slurm's; what was asked for stands in the resources.
 	if least := requestedNodes(text); least > 0 {
 		d.minNodes = min(d.minNodes, least)
+	}
+	// A user's name of a job may look like these, so a fault in them is this job's alone.
+	if d.needs, err = parseNeeds(text, d.minNodes); err != nil {
+		d.odd = err.Error()
 	}
 	for _, unlike := range []struct{ key, usual, why string }{
 		{"TresPerJob", "", "it asks for devices by job; give --gres=gpu:N for each node"},

@@ -104,6 +104,10 @@ func look(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	if text, err = command(ctx, "scontrol", "show", "config"); err != nil {
+		return nil, err
+	}
+	v.countsMemory = strings.Contains(parseConfig(text)["SelectTypeParameters"], "MEMORY")
 	return v, v.lookClosely(ctx)
 }
 

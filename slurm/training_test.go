@@ -13,10 +13,15 @@ import (
 	"github.com/evenstep/evenstep/slurm/slurmtest"
 )
 
-// A job that was steered starts with the sizes of the plan, and trains on with sizes that follow its nodes' speeds. The
-// profiles say that both nodes are alike; one takes three times as long.
-func TestASteeredJobTrainsAtItsNodesSpeeds(t *testing.T) {
-	t.Parallel()
+// trainer submits torchrun's jobs to a cluster.
+type trainer struct {
+	c            *slurmtest.Cluster
+	root, binary string
+	python       string
+}
+
+func newTrainer(t *testing.T, c *slurmtest.Cluster) *trainer {
+	t.Helper()
 	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
@@ -25,36 +30,69 @@ func TestASteeredJobTrainsAtItsNodesSpeeds(t *testing.T) {
 	if _, err := os.Stat(python); err != nil {
 		t.Fatalf("no torch in .venv; run: make .venv/.ready")
 	}
-	config, _ := scripts(t)
-	c := slurmtest.Start(t, slurmtest.Options{Config: config, JobSubmit: jobSubmit(t, 120)})
-	controller(t, c)
-	job := c.Submit(fmt.Sprintf(`export EVENSTEP_BINARY=%s PYTHONPATH=%s/torchrun PYTHONUNBUFFERED=1
-srun --ntasks-per-node=1 --cpu-bind=none %s -m torch.distributed.run --nnodes=2 --nproc-per-node=1 --rdzv-id=$SLURM_JOB_ID \
-    --rdzv-endpoint=localhost:%d --rdzv-backend=evenstep %s/slurm/testdata/train.py`,
-		evenstep(t), root, python, freePort(t), root), words(100), "--nodes=2", "--gres=gpu:fast:1", "--ntasks-per-node=1")
+	return &trainer{c, root, evenstep(t), python}
+}
+
+// train runs testdata/train.py by one torchrun on each of two nodes, which are given in the order of the plan, and returns
+// the sizes of the first step and of the last on them. What is before stands before torchrun, on each node.
+func (tr *trainer) train(t *testing.T, nodes [2]string, before string) (first, last [2]int) {
+	t.Helper()
+	job := tr.c.Submit(fmt.Sprintf(`export EVENSTEP_BINARY=%s PYTHONPATH=%s/torchrun PYTHONUNBUFFERED=1
+srun --ntasks-per-node=1 --cpu-bind=none sh -c '%s
+exec %s -m torch.distributed.run --nnodes=2 --nproc-per-node=1 --rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=localhost:%d \
+    --rdzv-backend=evenstep $address %s/slurm/testdata/train.py'`, tr.binary, tr.root, before, tr.python, freePort(t), tr.root),
+		words(100), "--nodelist="+nodes[0]+","+nodes[1], "--nodes=2", "--gres=gpu:1", "--ntasks-per-node=1")
 	// Torch alone takes a while to start twice.
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	for !ended(c, job)() {
-		if state := c.Field(job, "JobState"); ctx.Err() != nil || state == "FAILED" {
-			t.Fatalf("%s\n%s", state, c.Log(job))
+	for !ended(tr.c, job)() {
+		if state := tr.c.Field(job, "JobState"); ctx.Err() != nil || state == "FAILED" {
+			t.Fatalf("%s\n%s", state, tr.c.Log(job))
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-	var first, last [2]int
-	for i, node := range []string{"m1", "m2"} {
-		_, after, _ := strings.Cut(c.Log(job), node+" first ")
+	for i, node := range nodes {
+		_, after, _ := strings.Cut(tr.c.Log(job), fmt.Sprintf("%s rank %d first ", node, i))
 		if _, err := fmt.Sscanf(after, "%d last %d", &first[i], &last[i]); err != nil {
-			t.Fatalf("%v in\n%s", err, c.Log(job))
+			t.Fatalf("%v in\n%s", err, tr.c.Log(job))
 		}
 	}
+	if last[0]+last[1] != 100 {
+		t.Errorf("the last sizes are %v", last)
+	}
+	t.Logf("sizes on %s went from %v to %v", nodes, first, last)
+	return first, last
+}
+
+// A job that was steered starts with the sizes of the plan, each on the node that it was planned for, and trains on with
+// sizes that follow its nodes' speeds.
+func TestASteeredJobTrainsAtItsNodesSpeeds(t *testing.T) {
+	t.Parallel()
+	config, folder := scripts(t)
+	c := slurmtest.Start(t, slurmtest.Options{Config: config, JobSubmit: jobSubmit(t, 120)})
+	controller(t, c)
+	tr := newTrainer(t, c)
+
+	// The profiles say that both nodes are alike; one takes three times as long.
+	first, last := tr.train(t, [2]string{"m1", "m2"}, "")
 	if first != [2]int{50, 50} {
 		t.Errorf("first sizes %v, not those of the plan", first)
 	}
-	if last[0]+last[1] != 100 || last[0] <= last[1] {
+	if last[0] <= last[1] {
 		t.Errorf("last sizes %v do not follow the speeds", last)
 	}
-	t.Logf("sizes went from %v to %v", first, last)
+
+	// The profiles say that one is four times as fast; both are alike. torch ranks nodes by address, and by that the plan's
+	// second comes first. The node has an agent that leads to no core.
+	serve(t, "agent", "--listen=unix:"+folder+"/agent.sock")
+	first, last = tr.train(t, [2]string{"m1", "m3"},
+		`case $SLURMD_NODENAME in m1) address=--local-addr=localhost;; *) address=--local-addr=127.0.0.1;; esac`)
+	if first != [2]int{80, 20} {
+		t.Errorf("first sizes %v, not those of the plan", first)
+	}
+	if last[0] >= first[0] {
+		t.Errorf("last sizes %v do not follow the speeds", last)
+	}
 }
 
 func freePort(t *testing.T) int {

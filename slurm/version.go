@@ -65,6 +65,12 @@ func perNode(text string) (typ string, count int, err error) {
 	return typ, count, nil
 }
 
+// perDevice is what a job asks for by device: gres:gpu:3 up to 23.11, gres/gpu:3 or gres/gpu=3 later; 0 where nothing.
+func perDevice(text string) int {
+	n, _ := strconv.Atoi(text[strings.LastIndexAny(text, ":=")+1:])
+	return max(0, n)
+}
+
 // requestedNodes is the node count among the resources that a job asks for: in ReqTRES= from 23.02 on, in TRES= before;
 // 0 where it is in neither.
 func requestedNodes(job string) int {

@@ -23,6 +23,14 @@ import (
 	"github.com/evenstep/evenstep/plugin/devices/cpu"
 )
 
+const (
+	// maxStatusBytes holds what the core shows of the largest job, a 4 MiB open and what its workers reported.
+	maxStatusBytes = 8 << 20
+	// What an agent takes from the core before it is read: of each stream, and of all while it is on its way.
+	streamWindowBytes = 64 << 10
+	connWindowBytes   = 1 << 20
+)
+
 // agentFlags are what the user said.
 type agentFlags struct {
 	listen, plugins, core string
@@ -78,7 +86,7 @@ func runAgent(ctx context.Context, f agentFlags, out io.Writer) error {
 		defer removeFolders([]address{a})
 	}
 	log := newLog()
-	warnOfExpiry(f.tls, log)
+	watchCertificate(ctx, f.tls, log)
 	plugins, err := openPlugins(f.plugins, log)
 	if err != nil {
 		return err
@@ -102,7 +110,7 @@ func runAgent(ctx context.Context, f agentFlags, out io.Writer) error {
 		return err
 	}
 	defer l.Close()
-	sampler := agent.NewSampler(devices.NewNode(cpu.New(), plugins))
+	sampler := agent.NewSampler(devices.NewNode(cpu.New(), plugins, log))
 	go sampler.Run(ctx)
 	server := agent.NewServer(version, sampler)
 	if core != nil {
@@ -159,6 +167,9 @@ func (f *agentFlags) dial() (*grpc.ClientConn, error) {
 		return nil, err
 	}
 	return grpc.NewClient("dns:"+a.where, grpc.WithTransportCredentials(credentials.NewTLS(config)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxStatusBytes)),
+		// What users do not read does not pile up here.
+		grpc.WithStaticStreamWindowSize(streamWindowBytes), grpc.WithStaticConnWindowSize(connWindowBytes),
 		// It notices a core that is gone without a word, and one that is back, soon.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 5 * time.Second, Backoff: backoff.Config{

@@ -63,7 +63,7 @@ func TestAgentServesTheDevicesOfItsNode(t *testing.T) {
 	agentSees(t, address, throttled)
 	pid := processOf(t, plugin)
 	a.signal(syscall.SIGTERM)
-	a.exits(0)
+	a.exits(0, "a devices plugin failed, so its devices are not known: plugin="+plugin+` error="its process died"`)
 	mustBeGone(t, path)
 	if syscall.Kill(pid, 0) == nil && !isZombie(pid) {
 		t.Error("the plugin outlives the agent")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
 	"github.com/evenstep/evenstep/plugin/devices"
@@ -62,7 +63,7 @@ func showDevices(ctx context.Context, f devicesFlags, out io.Writer) error {
 		return err
 	}
 	defer plugins.Close()
-	prober := devices.NewNode(cpu.New(), plugins)
+	prober := devices.NewNode(cpu.New(), plugins, hclog.NewNullLogger()) // notes say it
 	for first := true; ; first = false {
 		r, err := prober.Probe(ctx)
 		switch {

@@ -108,12 +108,14 @@ func TestDevicesWithoutAGPU(t *testing.T) {
 	}
 }
 
-func TestTheVersionIsThatOfTheNVMLPlugin(t *testing.T) {
-	source, err := os.ReadFile("../evenstep-devices-nvml/main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "\nconst version = \"" + version + "\"\n"; !strings.Contains(string(source), want) {
-		t.Errorf("not %s in cmd/evenstep-devices-nvml", strings.TrimSpace(want))
+func TestTheVersionIsThatOfTheOtherBinaries(t *testing.T) {
+	for _, name := range []string{"evenstep-devices-nvml", "evenstep-device"} {
+		source, err := os.ReadFile("../" + name + "/main.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := "\nconst version = \"" + version + "\"\n"; !strings.Contains(string(source), want) {
+			t.Errorf("not %s in cmd/%s", strings.TrimSpace(want), name)
+		}
 	}
 }

@@ -21,10 +21,23 @@ const (
 // readInput decodes the JSON file that args names, stdin without one or for "-". It is strict: unknown fields,
 // duplicate keys, null, trailing data and more than 64 MiB are errors, which name the field by its path.
 func readInput(args []string, stdin io.Reader, into any) error {
+	data, err := readText(args, stdin)
+	if err != nil {
+		return err
+	}
+	if len(strings.TrimSpace(string(data))) == 0 {
+		return errors.New("input is empty; give one JSON object")
+	}
+	return describe(json.Unmarshal(data, into, json.RejectUnknownMembers(true),
+		json.WithUnmarshalers(json.UnmarshalFromFunc(refuseNull))))
+}
+
+// readText reads the one input of a command: the file named by its first argument, or stdin where that is absent or -.
+func readText(args []string, stdin io.Reader) ([]byte, error) {
 	if len(args) > 0 && args[0] != "-" {
 		file, err := os.Open(args[0])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer file.Close()
 		stdin = file
@@ -32,14 +45,11 @@ func readInput(args []string, stdin io.Reader, into any) error {
 	data, err := io.ReadAll(io.LimitReader(stdin, maxInputBytes+1))
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case len(data) > maxInputBytes:
-		return fmt.Errorf("input is larger than %d MiB", maxInputBytes>>20)
-	case len(strings.TrimSpace(string(data))) == 0:
-		return errors.New("input is empty; give one JSON object")
+		return nil, fmt.Errorf("input is larger than %d MiB", maxInputBytes>>20)
 	}
-	return describe(json.Unmarshal(data, into, json.RejectUnknownMembers(true),
-		json.WithUnmarshalers(json.UnmarshalFromFunc(refuseNull))))
+	return data, nil
 }
 
 // refuseNull stands before the decoding of every value.

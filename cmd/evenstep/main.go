@@ -52,7 +52,7 @@ infeasible, 4 peer unreachable, refused or resource held by another, 128+n kille
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput(err) })
 	root.AddCommand(newSizeCommand(), newPlaceCommand(), newSimulateCommand(), newServeCommand(), newAgentCommand(),
 		newDevicesCommand(), newPluginsCommand(), newProfilesCommand(), newStatusCommand(),
-		newSlurmCommand(), newTLSCommand(), newVersionCommand())
+		newSlurmCommand(), newNomadCommand(), newControllerCommand(), newTLSCommand(), newVersionCommand())
 	tightenDefaults(root)
 	return root
 }

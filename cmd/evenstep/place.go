@@ -2,17 +2,18 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/evenstep/evenstep/core/placement"
+	"github.com/evenstep/evenstep/plugin"
+	external "github.com/evenstep/evenstep/plugin/policy"
 )
 
 func newPlaceCommand() *cobra.Command {
-	var policy, profiles string
+	var policy, profiles, folder string
 	var explain bool
 	cmd := &cobra.Command{
 		Use:   "place [FILE]",
@@ -37,11 +38,20 @@ far above it the plan is. Jobs that can never run here are listed as impossible 
 others. The same input, seed and budget give the same plan wherever complete is true: the deadline did not cut the search.
 
 Policy auto is the best that we have; paper the published pipeline, for comparison; exact finds the optimum, or
-says that the problem is too large. --explain writes the plan in words and as a picture to stderr.`,
+says that the problem is too large. Any other is asked of the plugin of that name in --plugin-dir; where its plan is none,
+the log says why, and the output has that of auto. --explain writes the plan in words and as a picture to stderr.`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			log := newLog()
+			plugins, err := openPlugins(folder, log)
+			if err != nil {
+				return err
+			}
+			defer plugins.Close()
 			if !slices.Contains(placement.Policies, policy) {
-				return badInput(fmt.Errorf("--policy: unknown policy %q; give auto, paper or exact", policy))
+				if _, err := policyPlugin(plugins, policy, placement.Policies); err != nil {
+					return badInput(err)
+				}
 			}
 			var in placementInput
 			if err := readInput(args, cmd.InOrStdin(), &in); err != nil {
@@ -56,7 +66,8 @@ says that the problem is too large. --explain writes the plan in words and as a 
 				return err
 			}
 			begin := time.Now()
-			plan, err := placement.Place(problem, policy, in.search(begin))
+			place := external.NewPlace(plugins.OfKind(plugin.Policy), placement.Place, log)
+			plan, err := place(problem, policy, in.search(begin))
 			if err != nil {
 				return badInput(err)
 			}
@@ -72,8 +83,9 @@ says that the problem is too large. --explain writes the plan in words and as a 
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&policy, "policy", "auto", "auto, paper or exact")
+	cmd.Flags().StringVar(&policy, "policy", "auto", "auto, paper, exact or the name of a plugin")
 	cmd.Flags().StringVar(&profiles, "profiles", "", "`FILE` of profiles, for jobs that name a workload")
+	addPluginDir(cmd, &folder)
 	cmd.Flags().BoolVar(&explain, "explain", false, "write the plan in words and as a picture to stderr")
 	return cmd
 }

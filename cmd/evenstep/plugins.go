@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"text/tabwriter"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
@@ -19,17 +17,15 @@ import (
 	"github.com/evenstep/evenstep/plugin"
 	"github.com/evenstep/evenstep/plugin/devices"
 	"github.com/evenstep/evenstep/plugin/policy"
+	"github.com/evenstep/evenstep/plugin/scheduler"
 )
-
-// describeTimeout bounds the wait for what a running plugin says of itself.
-const describeTimeout = 2 * time.Second
 
 func newPluginsCommand() *cobra.Command {
 	var folder, output string
 	cmd := &cobra.Command{
 		Use:   "plugins",
 		Short: "List what is built in and what plugins add",
-		Long: `Plugins lists policies and device probers: kind, name, version, origin and health.
+		Long: `Plugins lists policies, device probers and schedulers: kind, name, version, origin and health.
 
 Those that are not built in are executables named evenstep-KIND-NAME in the plugin folder. Each is started, asked for
 its version, and ended again; one that may not or cannot be is listed with the reason. docs/plugins.md says how to
@@ -75,8 +71,9 @@ func openPlugins(folder string, log hclog.Logger) (*plugin.Folder, error) {
 	if err != nil {
 		return nil, badInput(fmt.Errorf("--plugin-dir: %w", err))
 	}
+	taken := slices.Concat(kindNames(), placementPolicies())
 	for _, p := range found.Plugins {
-		if p.Kind == plugin.Policy && p.Refused == nil && slices.Contains(policyNames(), p.Name) {
+		if p.Kind == plugin.Policy && p.Refused == nil && slices.Contains(taken, p.Name) {
 			p.Refused = errors.New("its name is that of a built-in policy; give it another")
 		}
 	}
@@ -99,7 +96,7 @@ type pluginEntry struct {
 }
 
 func builtins() (entries []pluginEntry) {
-	for _, name := range policyNames() {
+	for _, name := range slices.Concat(policyNames(), placementPolicies()) {
 		entries = append(entries, pluginEntry{plugin.Policy, name, version, "built-in", "ok", ""})
 	}
 	return append(entries, pluginEntry{plugin.Devices, "cpu", version, "built-in", "ok", ""})
@@ -112,16 +109,16 @@ func describePlugins(folder *plugin.Folder) []pluginEntry {
 	for i, p := range folder.Plugins {
 		asked.Go(func() {
 			e := pluginEntry{Kind: p.Kind, Name: p.Name, Origin: p.Path, Health: "ok"}
-			ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
-			defer cancel()
 			var err error
 			switch {
 			case p.Refused != nil:
 				e.Health, err = "refused", p.Refused
 			case p.Kind == plugin.Policy:
-				e.Version, err = policy.Describe(ctx, p)
+				e.Version, err = policy.Describe(p)
 			case p.Kind == plugin.Devices:
-				e.Version, err = devices.Describe(ctx, p)
+				e.Version, err = devices.Describe(p)
+			case p.Kind == plugin.Scheduler:
+				e.Version, err = scheduler.Describe(p)
 			}
 			if err != nil {
 				e.Reason = oneLine(err.Error())

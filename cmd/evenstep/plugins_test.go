@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,8 +33,8 @@ func examplePlugin(t *testing.T) (folder string) {
 
 func TestPluginsListsWhatIsThere(t *testing.T) {
 	folder := examplePlugin(t)
-	for name, mode := range map[string]os.FileMode{"evenstep-policy-auto": 0o755, "evenstep-devices-x": 0o777,
-		"evenstep-devices-y": 0o755} {
+	for name, mode := range map[string]os.FileMode{"evenstep-policy-auto": 0o755, "evenstep-policy-exact": 0o755,
+		"evenstep-policy-median": 0o755, "evenstep-devices-x": 0o777, "evenstep-devices-y": 0o755} {
 		path := filepath.Join(folder, name)
 		if err := os.WriteFile(path, []byte("#!/bin/sh\nexit 7\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -59,7 +60,10 @@ func TestPluginsListsWhatIsThere(t *testing.T) {
 		"policy lbbsp-gpu-tuning built-in":          {version, "ok", ""},
 		"devices cpu built-in":                      {version, "ok", ""},
 		"policy smoothed /evenstep-policy-smoothed": {"1.0.0", "ok", ""},
+		"policy exact built-in":                     {version, "ok", ""},
 		"policy auto /evenstep-policy-auto":         {"", "refused", "its name is that of a built-in policy"},
+		"policy exact /evenstep-policy-exact":       {"", "refused", "its name is that of a built-in policy"},
+		"policy median /evenstep-policy-median":     {"", "refused", "its name is that of a built-in policy"},
 		"devices x /evenstep-devices-x":             {"", "refused", "others may write to"},
 		"devices y /evenstep-devices-y":             {"", "failed", "it did not start: "},
 	} {
@@ -74,6 +78,66 @@ func TestPluginsListsWhatIsThere(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "\npolicy   smoothed            1.0.0    ok") ||
 		!strings.Contains(string(text), "evenstep-devices-x: others may write to ") {
 		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// docsPlugin builds the placement policy of docs/plugins.md into a folder.
+func docsPlugin(t *testing.T, folder string) {
+	t.Helper()
+	docs, err := os.ReadFile("../../docs/plugins.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var source string
+	for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(docs), -1) {
+		if strings.Contains(block[1], "Place: ") {
+			source = block[1]
+		}
+	}
+	main := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(main, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-o", filepath.Join(folder, "evenstep-policy-firstfit"), main)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// An author tries policies out without a core: on one problem, and on recorded steps.
+func TestPoliciesOfPluginsAreTriedOut(t *testing.T) {
+	folder := examplePlugin(t)
+	docsPlugin(t, folder)
+	try := func(stdin string, args ...string) (out, said string, code int) {
+		cmd := exec.Command("evenstep", append(args, "--plugin-dir", folder)...)
+		var stdout, stderr strings.Builder
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+		_ = cmd.Run()
+		return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+	}
+	const problem = `{"devices":[{"node":"n1","type":"a","count":1},{"node":"n2","type":"b","count":2}],"jobs":[
+		{"id":"x","remaining_samples":80,"global_batch":8,"samples_per_second":{"a":1,"b":2},"workers":{"min":2}}]}`
+	out, said, code := try(problem, "place", "--policy", "firstfit")
+	if code != 0 || said != "" || !strings.Contains(out, `"policy":"firstfit"`) || !strings.Contains(out, `"workers":{"a":1,"b":1}`) {
+		t.Errorf("place: %d, %s%s", code, out, said)
+	}
+	// One that places no jobs is replaced, and both say so.
+	out, said, code = try(problem, "place", "--policy", "smoothed")
+	if code != 0 || !strings.Contains(out, `"policy":"auto"`) || !strings.Contains(said, "it does not offer that") {
+		t.Errorf("place by what sizes: %d, %s%s", code, out, said)
+	}
+	out, said, code = try("", "simulate", "steps", "--synthetic", "drift", "--steps", "200", "--policy", "last,smoothed",
+		"--output", "json")
+	var result stepsResult
+	if err := json.Unmarshal([]byte(out), &result); err != nil || code != 0 || said != "" || len(result.Policies) != 2 {
+		t.Fatalf("simulate: %d, %v: %s%s", code, err, out, said)
+	}
+	if p := result.Policies[1]; p.Policy != "smoothed" || !(p.Seconds < 0.9*result.EqualSeconds) {
+		t.Errorf("got %+v", p)
+	}
+	out, said, code = try("", "simulate", "steps", "--synthetic", "drift", "--policy", "firstfit")
+	if code != 4 || out != "" || said != "evenstep simulate steps: policy firstfit failed: it does not offer that\n" {
+		t.Errorf("simulate what places: %d, %s%s", code, out, said)
 	}
 }
 

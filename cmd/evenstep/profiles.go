@@ -137,7 +137,7 @@ communicate_seconds, memory_per_sample_bytes, largest_batch_size (batch_size), s
 			}
 			defer file.Close()
 			if err := file.Import(entries); err != nil {
-				return err
+				return ofFile(err)
 			}
 			return f.write(cmd.OutOrStdout(), profilesCount{Imported: len(entries)})
 		},
@@ -162,7 +162,7 @@ func (f *profilesFlags) forget() *cobra.Command {
 			count, err := file.Forget(args[0], deviceType)
 			switch {
 			case err != nil:
-				return err
+				return ofFile(err)
 			case count == 0:
 				return infeasible(unknownProfile(args[0], args[1:]))
 			}
@@ -208,7 +208,16 @@ func (f *profilesFlags) read() (*profile.Book, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return book, book.Read(file)
+	return book, ofFile(book.Read(file))
+}
+
+// ofFile is what went wrong with an open file: the user's to change where it is none of ours.
+func ofFile(err error) error {
+	var foreign *profile.ForeignError
+	if errors.As(err, &foreign) {
+		return badInput(err)
+	}
+	return err
 }
 
 // texter is a result that people can read too.

@@ -118,7 +118,7 @@ func serve(ctx context.Context, f serveFlags, out io.Writer) error {
 		defer removeFolders(addresses)
 	}
 	log := newLog()
-	warnOfExpiry(f.tls, log)
+	watchCertificate(ctx, f.tls, log)
 	plugins, err := openPlugins(f.plugins, log)
 	if err != nil {
 		return err

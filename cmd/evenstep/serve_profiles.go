@@ -65,13 +65,21 @@ func lastSeen(all []profile.Entry) (last time.Time) {
 	return last
 }
 
-// learn gives the balancer the profiles and records into them each minute, until ctx ends; done records the rest.
+// learn gives the balancer the profiles and records into them each minute, and when a job is done that was registered,
+// until ctx ends; done records the rest.
 func learn(ctx context.Context, b *service.Balancer, k *profile.Keeper, log hclog.Logger) (done func()) {
 	if k == nil {
 		b.Profiles = profile.NewBook(time.Now)
 		return func() {}
 	}
 	b.Profiles = k
+	soon := make(chan struct{}, 1)
+	b.Keep = func() {
+		select {
+		case soon <- struct{}{}:
+		default: // it is about to be done
+		}
+	}
 	told := false
 	tell := func(err error) {
 		if err != nil && !told {
@@ -88,6 +96,8 @@ func learn(ctx context.Context, b *service.Balancer, k *profile.Keeper, log hclo
 			select {
 			case <-tick.C:
 				b.Record()
+				tell(k.Flush())
+			case <-soon:
 				tell(k.Flush())
 			case <-ctx.Done():
 				return

@@ -12,6 +12,8 @@ import (
 
 	"github.com/evenstep/evenstep/core/simulate"
 	"github.com/evenstep/evenstep/core/sizing"
+	"github.com/evenstep/evenstep/plugin"
+	"github.com/evenstep/evenstep/plugin/policy"
 )
 
 // stepsFlags are what the user said.
@@ -23,6 +25,7 @@ type stepsFlags struct {
 	job               simulate.Job
 	plot, allocations string
 	output            string
+	folder            string // of plugins
 }
 
 func newSimulateStepsCommand() *cobra.Command {
@@ -46,13 +49,19 @@ the step before, as a share of all. --allocations writes the sizes that each ste
 --global-batch 0 they are shares that sum to 1.
 
 Policies: ` + strings.Join(kindNames(), ", ") + `.
-The last of them are naive and for comparison: jobs do not take them.`,
+The last of them are naive and for comparison: jobs do not take them. Any other is the plugin of that name in
+--plugin-dir, whose answer each step waits for.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(cmd.Flags().Changed); err != nil {
+			plugins, err := openPlugins(f.folder, newLog())
+			if err != nil {
+				return err
+			}
+			defer plugins.Close()
+			if err := f.check(cmd.Flags().Changed, plugins); err != nil {
 				return badInput(err)
 			}
-			return simulateSteps(f, cmd.InOrStdin(), cmd.OutOrStdout())
+			return simulateSteps(f, plugins, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 	flags := cmd.Flags()
@@ -70,6 +79,7 @@ The last of them are naive and for comparison: jobs do not take them.`,
 	flags.StringVar(&f.allocations, "allocations", "", "`FILE` to write the sizes of each step to; takes one policy")
 	flags.StringVar(&f.plot, "plot", "", "PNG `FILE` to draw step times and batch sizes to")
 	flags.StringVar(&f.output, "output", "text", "text or json")
+	addPluginDir(cmd, &f.folder)
 	return cmd
 }
 
@@ -81,8 +91,8 @@ func kindNames() []string {
 	return names
 }
 
-// check checks the flags against each other; changed says which ones were given.
-func (f *stepsFlags) check(changed func(string) bool) error {
+// check checks the flags against each other and the plugins; changed says which ones were given.
+func (f *stepsFlags) check(changed func(string) bool, plugins *plugin.Folder) error {
 	switch {
 	case changed("trace") == changed("synthetic"):
 		return errors.New("--trace, --synthetic: give one of the two")
@@ -110,7 +120,17 @@ func (f *stepsFlags) check(changed func(string) bool) error {
 	case f.allocations != "" && len(f.policies) != 1:
 		return fmt.Errorf("--allocations: holds one policy, not %d; give --policy with one", len(f.policies))
 	}
-	return checkPolicies(f.policies, kindNames())
+	known := kindNames()
+	for _, name := range f.policies {
+		if slices.Contains(known, name) {
+			continue
+		}
+		if _, err := policyPlugin(plugins, name, kindNames()); err != nil {
+			return err
+		}
+		known = append(known, name)
+	}
+	return checkPolicies(f.policies, known)
 }
 
 // checkPolicies wants some of the known policies, each once.
@@ -130,7 +150,7 @@ func checkPolicies(policies, known []string) error {
 }
 
 // simulateSteps replays one policy after the other and writes what came out.
-func simulateSteps(f stepsFlags, stdin io.Reader, stdout io.Writer) error {
+func simulateSteps(f stepsFlags, plugins *plugin.Folder, stdin io.Reader, stdout io.Writer) error {
 	t, err := f.read(stdin)
 	if err == nil {
 		err = checkOutputs(f.trace, map[string]string{"--allocations": f.allocations, "--plot": f.plot})
@@ -138,7 +158,7 @@ func simulateSteps(f stepsFlags, stdin io.Reader, stdout io.Writer) error {
 	if err != nil {
 		return badInput(err)
 	}
-	replays, err := f.replay(t)
+	replays, err := f.replay(t, plugins)
 	if err != nil {
 		return err
 	}
@@ -177,15 +197,17 @@ func (f *stepsFlags) read(stdin io.Reader) (*simulate.Trace, error) {
 }
 
 // replay replays equal sizes, then one policy after the other.
-func (f *stepsFlags) replay(t *simulate.Trace) ([]*simulate.Replay, error) {
+func (f *stepsFlags) replay(t *simulate.Trace, plugins *plugin.Folder) ([]*simulate.Replay, error) {
 	tick, done := progress("replaying", (1+len(f.policies))*len(t.Steps))
 	defer done()
 	var replays []*simulate.Replay
 	for _, name := range append([]string{"equal"}, f.policies...) {
-		kind, _ := sizing.Named(name)
-		r, err := f.job.Run(t, kind.New, tick)
+		r, err := f.run(t, name, plugins, tick)
 		var nothingFits *sizing.InfeasibleError
+		var failed *exitError
 		switch {
+		case errors.As(err, &failed):
+			return nil, err
 		case errors.As(err, &nothingFits):
 			return nil, infeasible(err)
 		case err != nil:
@@ -194,4 +216,29 @@ func (f *stepsFlags) replay(t *simulate.Trace) ([]*simulate.Replay, error) {
 		replays = append(replays, r)
 	}
 	return replays, nil
+}
+
+// run replays the trace under a policy, which is built in or a plugin's.
+func (f *stepsFlags) run(
+	t *simulate.Trace, name string, plugins *plugin.Folder, tick func(),
+) (r *simulate.Replay, err error) {
+	if kind, builtin := sizing.Named(name); builtin {
+		return f.job.Run(t, kind.New, tick)
+	}
+	p, err := policyPlugin(plugins, name, kindNames())
+	if err != nil {
+		return nil, err
+	}
+	var asked *policy.Patient
+	r, err = f.job.Run(t, func(problem sizing.Problem, start []int) (sizing.Policy, error) {
+		asked, err = policy.NewPatient(p, problem, start)
+		return asked, err
+	}, tick)
+	if err != nil {
+		return nil, err
+	}
+	if err := asked.Close(); err != nil {
+		return nil, unreachable(fmt.Errorf("policy %s failed: %w", name, err))
+	}
+	return r, nil
 }

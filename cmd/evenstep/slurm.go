@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"time"
 
@@ -23,8 +23,8 @@ A user adds one line to the batch script:
 An administrator installs three scripts and one service: see docs/slurm.md. Jobs without the comment are never touched.`,
 	}
 	needsCommand(cmd)
-	cmd.AddCommand(newSlurmControllerCommand(), newSlurmSubmitCommand(), newSlurmReleaseCommand(), newSlurmStatusCommand(),
-		newSlurmCheckCommand())
+	cmd.AddCommand(newSlurmControllerCommand(), newSlurmSubmitCommand(),
+		newReleaseCommand("Slurm", releaseSlurm, slurm.ErrNotWaiting), newJobsCommand(slurmJobs), newCheckCommand(slurm.Check))
 	cmd.AddCommand(newSlurmHookCommands()...)
 	return cmd
 }
@@ -58,78 +58,10 @@ asks for Evenstep; a begin time of the user's own is refused.`,
 	}
 	// What follows the script is sbatch's.
 	cmd.Flags().SetInterspersed(false)
-	cmd.Flags().DurationVar(&holdLimit, "hold-limit", 5*time.Minute, "after so long Slurm starts the job by itself")
+	cmd.Flags().DurationVar(&holdLimit, "hold-limit", defaultHoldLimit, "after so long Slurm starts the job by itself")
 	return cmd
 }
 
-func checkHoldLimit(limit time.Duration) error {
-	if limit < time.Second || limit > 24*time.Hour {
-		return fmt.Errorf("--hold-limit: %v is not in 1s ... 24h", limit)
-	}
-	return nil
-}
-
-func newSlurmReleaseCommand() *cobra.Command {
-	var all bool
-	cmd := &cobra.Command{
-		Use:   "release JOB|--all",
-		Short: "Leave jobs that wait for their plan to Slurm's own placement",
-		Args:  arguments(cobra.MaximumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if (len(args) == 1) == all {
-				return badInput(errors.New("give a job's id or --all"))
-			}
-			id := ""
-			if !all {
-				id = args[0]
-			}
-			released, err := new(slurm.Scheduler).Release(cmd.Context(), id)
-			for _, job := range released {
-				if _, err := fmt.Fprintln(cmd.OutOrStdout(), job); err != nil {
-					return err
-				}
-			}
-			if errors.Is(err, slurm.ErrNotWaiting) {
-				return infeasible(err)
-			}
-			if err != nil {
-				return unreachable(err)
-			}
-			return nil
-		},
-	}
-	cmd.Flags().BoolVar(&all, "all", false, "all jobs that wait")
-	return cmd
-}
-
-func newSlurmCheckCommand() *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Say what is not right with the installation: one line a finding, exit 1 when there are any",
-		Args:  arguments(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
-				return badInput(err)
-			}
-			found := slurm.Check(cmd.Context())
-			if output == "json" {
-				if err := writeJSON(cmd.OutOrStdout(), append([]slurm.Finding{}, found...)); err != nil {
-					return err
-				}
-			} else {
-				for _, f := range found {
-					if _, err := fmt.Fprintln(cmd.OutOrStdout(), oneLine(string(f))); err != nil {
-						return err
-					}
-				}
-			}
-			if len(found) > 0 {
-				return fmt.Errorf("findings: %d", len(found))
-			}
-			return nil
-		},
-	}
-	outputFlag(cmd, &output)
-	return cmd
+func releaseSlurm(ctx context.Context, job string) ([]string, error) {
+	return new(slurm.Scheduler).Release(ctx, job)
 }

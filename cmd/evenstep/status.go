@@ -7,33 +7,24 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/evenstep/evenstep/core/identity"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
-const (
-	nodeAgent = "/run/evenstep/agent.sock" // where an agent for all users of a node listens
-	// statusTimeout bounds the wait for one answer of the core.
-	statusTimeout = 10 * time.Second
-	// maxStatusBytes bounds what the core says of one job.
-	maxStatusBytes = 64 << 20
-)
+// statusTimeout bounds the wait for one answer of the core.
+const statusTimeout = 10 * time.Second
 
 // statusFlags are what the user said.
 type statusFlags struct {
-	core, output string
-	tls          identity.Files
-	watch        time.Duration // between two looks; 0 for one look
+	coreFlags
+	output string
+	watch  time.Duration // between two looks; 0 for one look
 }
 
 func newStatusCommand() *cobra.Command {
@@ -63,8 +54,7 @@ SIGTERM; a core that goes away is waited for.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.core, "core", "", "`ADDRESS` of the core, or of an agent: unix:PATH or tcp:HOST:PORT")
-	addTLS(cmd, &f.tls, "a controller", "the core's certificate")
+	f.add(cmd)
 	flags.DurationVar(&f.watch, "watch", 0, "look again every `TIME`")
 	flags.Lookup("watch").NoOptDefVal = "2s"
 	flags.StringVar(&f.output, "output", "text", "text or json")
@@ -110,44 +100,6 @@ func showStatus(ctx context.Context, f statusFlags, out io.Writer) error {
 	}
 }
 
-// address is where the core is, or an agent that leads to it.
-func (f *statusFlags) address() (address, error) {
-	if f.core != "" {
-		return parseAddressOf("--core", f.core)
-	}
-	if where := os.Getenv("EVENSTEP_ADDR"); where != "" {
-		return parseAddressOf("EVENSTEP_ADDR", where)
-	}
-	if folder := os.Getenv("XDG_RUNTIME_DIR"); folder != "" {
-		path := filepath.Join(folder, "evenstep", "core.sock")
-		if _, err := os.Lstat(path); err == nil {
-			return address{"unix", path}, nil
-		}
-	}
-	if _, err := os.Lstat(nodeAgent); err == nil {
-		return address{"unix", nodeAgent}, nil
-	}
-	return address{}, errors.New("--core: missing, and neither a core of yours nor this node's agent is there; " +
-		"give unix:PATH or tcp:HOST:PORT")
-}
-
-// dial prepares the connection; TCP asks for certificates.
-func (f *statusFlags) dial(a address) (*grpc.ClientConn, error) {
-	target, creds := a.String(), insecure.NewCredentials()
-	switch {
-	case a.network == "tcp":
-		config, err := f.tls.Client()
-		if err != nil {
-			return nil, err
-		}
-		target, creds = "dns:"+a.where, credentials.NewTLS(config)
-	case f.tls.Given():
-		return nil, fmt.Errorf("--tls-cert, --tls-key, --tls-ca: %s is no TCP address; leave them out", a)
-	}
-	return grpc.NewClient(target, grpc.WithTransportCredentials(creds),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxStatusBytes)))
-}
-
 // askStatus asks the core for all that it shows.
 func askStatus(ctx context.Context, conn *grpc.ClientConn) (statusReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
@@ -172,7 +124,7 @@ func askStatus(ctx context.Context, conn *grpc.ClientConn) (statusReport, error)
 // asked says why the core did not answer.
 func asked(err error) error {
 	if status.Code(err) == codes.Unimplemented {
-		return errors.New("it does not show jobs; it is an agent without a core, or older than this evenstep")
+		return errors.New("it does not know this call; it is an agent without a core, or older than this evenstep")
 	}
 	return errors.New(cmp.Or(status.Convert(err).Message(), err.Error()))
 }

@@ -118,7 +118,7 @@ func TestStatusRefuses(t *testing.T) {
 	}
 	agent, _, _ := socketIn(t)
 	startCommand(t, "agent", "--listen", agent).listening()
-	startCommand(t, "status", "--core", agent).exits(4, "it does not show jobs; it is an agent without a core")
+	startCommand(t, "status", "--core", agent).exits(4, "it does not know this call; it is an agent without a core")
 }
 
 // freePort is one that nobody listens at for now.

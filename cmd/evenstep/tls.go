@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -99,12 +100,45 @@ func addTLS(cmd *cobra.Command, f *identity.Files, whose, others string) {
 	flags.StringVar(&f.Authorities, "tls-ca", "", "PEM `FILE` with the authorities that sign "+others)
 }
 
-// warnOfExpiry says in the log that the certificate is about to expire, if it is.
-func warnOfExpiry(f identity.Files, log hclog.Logger) {
+// watchCertificate says in the log, at once and each day until ctx ends, what is wrong with the time of the certificate, if
+// anything is.
+func watchCertificate(ctx context.Context, f identity.Files, log hclog.Logger) {
 	if !f.Given() {
 		return
 	}
-	if at, err := f.Expires(); err == nil && time.Until(at) < expiresSoon {
-		log.Warn("the certificate expires soon; renew it", "file", f.Certificate, "at", at.Format(time.DateOnly))
+	from, until, err := f.Valid()
+	if err != nil {
+		return // who needs it says so
 	}
+	tell := func() {
+		if trouble := troubleOf(from, until, time.Now()); trouble != "" {
+			log.Warn(trouble, "file", f.Certificate)
+		}
+	}
+	tell()
+	go func() {
+		tick := time.NewTicker(24 * time.Hour)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				tell()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+}
+
+// troubleOf is what is wrong with a certificate's time; empty where nothing is.
+func troubleOf(from, until, now time.Time) string {
+	switch {
+	case now.Before(from):
+		return fmt.Sprintf("the certificate is not valid before %s; is this clock right?", from.Format(time.DateTime))
+	case now.After(until):
+		return fmt.Sprintf("the certificate expired on %s; renew it", until.Format(time.DateOnly))
+	case until.Sub(now) < expiresSoon:
+		return fmt.Sprintf("the certificate expires on %s; renew it", until.Format(time.DateOnly))
+	}
+	return ""
 }

@@ -26,7 +26,7 @@ import (
 const userA, userB = 61001, 61002
 
 // trainerMain is a worker for tests: ADDRESS JOB. It opens the job, then reports each step that a line of stdin names, and
-// writes a line for each answer, or with the code of the error that ends it.
+// writes a line for each answer, or with the code of the error that ends it. As job "rates" it asks how fast workloads run.
 func trainerMain() {
 	say := func(err error) {
 		fmt.Println(status.Code(err))
@@ -34,6 +34,10 @@ func trainerMain() {
 	}
 	conn, err := grpc.NewClient(os.Args[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
+		say(err)
+	}
+	if os.Args[2] == "rates" {
+		_, err := evenstepv1.NewProfilesClient(conn).Rates(context.Background(), &evenstepv1.RatesRequest{Types: []string{"fast"}})
 		say(err)
 	}
 	s, err := evenstepv1.NewBalancerClient(conn).Balance(context.Background())
@@ -159,7 +163,14 @@ type testCluster struct {
 
 func startCluster(t *testing.T) *testCluster {
 	t.Helper()
+	return startClusterWith(t, func(string) {})
+}
+
+// startClusterWith fills the core's file of profiles before it starts.
+func startClusterWith(t *testing.T, fill func(profiles string)) *testCluster {
+	t.Helper()
 	c := &testCluster{programs: asUsers(t), folder: openTempDir(t)}
+	fill(filepath.Join(c.folder, "state", "profiles.db"))
 	c.keys = filepath.Join(c.folder, "keys")
 	if out, err := exec.Command("evenstep", "tls", "init", c.keys, "--name", "127.0.0.1").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -194,7 +205,9 @@ func TestUsersOfANodeTrainThroughItsAgent(t *testing.T) {
 	b := startTrainer(t, userB, c.programs, c.socket, "job")
 	b.says("opened")
 	// In one job, b's stream had ended a's, and a step below an answered one got no answer.
+	a.steps(0)
 	a.steps(7)
+	b.steps(0)
 	b.steps(5)
 	a.steps(8)
 	b.steps(6)

@@ -174,12 +174,12 @@ func TestNoCertificateOutlivesItsAuthority(t *testing.T) {
 	if _, err := Init(folder, nil, time.Now().Add(authorityLife-time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	node, err := files(folder, "node").Expires()
+	_, node, err := files(folder, "node").Valid()
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority, err := Files{filepath.Join(folder, "ca.pem"), filepath.Join(folder, "ca.key"),
-		filepath.Join(folder, "ca.pem")}.Expires()
+	_, authority, err := Files{filepath.Join(folder, "ca.pem"), filepath.Join(folder, "ca.key"),
+		filepath.Join(folder, "ca.pem")}.Valid()
 	if err != nil || node.After(authority) {
 		t.Errorf("until %v, the authority until %v, %v", node, authority, err)
 	}

@@ -43,13 +43,13 @@ func (f Files) Client() (*tls.Config, error) {
 	}, nil
 }
 
-// Expires is when the certificate does.
-func (f Files) Expires() (time.Time, error) {
+// Valid is from when until when the certificate is.
+func (f Files) Valid() (from, until time.Time, err error) {
 	certificate, _, err := f.read()
 	if err != nil {
-		return time.Time{}, err
+		return from, until, err
 	}
-	return certificate.Leaf.NotAfter, nil
+	return certificate.Leaf.NotBefore, certificate.Leaf.NotAfter, nil
 }
 
 func (f Files) read() (certificate tls.Certificate, authorities *x509.CertPool, err error) {

@@ -10,10 +10,11 @@ import (
 
 // Adopt makes a plan of what somebody else proposes, of whom nothing is believed: Job, StartSeconds and Shares of each
 // are checked, the rest is reckoned. Every job that can run has to be in it, on devices that are there, that it may use,
-// in numbers that it takes, and that no other job has at the time; in the static model all start at 0. The bound is left
-// at 0, since a proposal proves none. The error names what is wrong.
+// in numbers that it takes, and that no other job has at the time; in the static model all start at 0, in the queue model
+// not after all could have run one after another. The bound is left at 0, since a proposal proves none. The error names
+// what is wrong.
 func Adopt(p *Problem, policy string, proposed []Placed) (*Plan, error) {
-	if err := p.check(); err != nil {
+	if err := p.Check(); err != nil {
 		return nil, err
 	}
 	in := compile(p)
@@ -21,7 +22,11 @@ func Adopt(p *Problem, policy string, proposed []Placed) (*Plan, error) {
 	if in.fit(false) == nil {
 		plan.Model = Queue
 	}
+	if len(proposed) > len(in.jobs) {
+		return nil, fmt.Errorf("placed: %d entries for %d jobs that can run; give each once", len(proposed), len(in.jobs))
+	}
 	schedule, held := make([]slot, len(in.jobs)), make([][]int, len(in.jobs))
+	entries, oneByOne := make([]int, len(in.jobs)), 0.0
 	for i := range in.jobs {
 		j := &in.jobs[i]
 		at := slices.IndexFunc(proposed, func(placed Placed) bool { return placed.Job == j.index })
@@ -32,9 +37,16 @@ func Adopt(p *Problem, policy string, proposed []Placed) (*Plan, error) {
 		if schedule[i], held[i], err = in.adopt(i, &proposed[at], plan.Model); err != nil {
 			return nil, fmt.Errorf("placed[%d].%w", at, err)
 		}
+		entries[i] = at
+		a := j.allotment(schedule[i].counts)
+		oneByOne += a.seconds(schedule[i].start)
 	}
-	if len(proposed) > len(in.jobs) {
-		return nil, fmt.Errorf("placed: %d entries for %d jobs that can run; give each once", len(proposed), len(in.jobs))
+	// Much later a number no longer tells one job's end from its start.
+	for i, s := range schedule {
+		if s.start > oneByOne*(1+1e-9) {
+			return nil, fmt.Errorf("placed[%d].start_seconds: %v, though one after another all jobs are done after %v s",
+				entries[i], s.start, oneByOne)
+		}
 	}
 	if err := in.checkPools(schedule, held); err != nil {
 		return nil, err

@@ -72,7 +72,9 @@ func TestAdoptRefuses(t *testing.T) {
 	}{
 		"":                           {p, []Placed{y, at(0, Share{"n1", "b", 1}, Share{"n1", "a", 1})}},
 		"placed: job x is not in it": {p, []Placed{y}},
-		"placed: 3 entries for 2 jobs that can run":  {p, []Placed{y, at(0, Share{"n1", "a", 1}), y}},
+		"placed: 3 entries for 2 jobs that can run": {p, []Placed{y, at(0, Share{"n1", "a", 1}), y}},
+		"placed[1].start_seconds: 1e+300, though one after another all jobs are done after 200 s": {crowded,
+			[]Placed{later(1e300, at(1, Share{"n1", "a", 1})), later(1e300, at(0, Share{"n1", "a", 1}))}},
 		"placed[1].shares[0]: no z on n1 in devices": {p, []Placed{y, at(0, Share{"n1", "z", 1})}},
 		"placed[1].shares[1].count: 2 is not in 1 ... 1": {p, []Placed{y,
 			at(0, Share{"n1", "a", 1}, Share{"n1", "a", 2})}},

@@ -18,7 +18,7 @@ var Policies = []string{"auto", "paper", "exact"}
 // A wrong problem or policy gives an error that names the field. Jobs that cannot run are in Plan.Impossible; there may be
 // no others.
 func Place(p *Problem, policy string, s Search) (*Plan, error) {
-	if err := p.check(); err != nil {
+	if err := p.Check(); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(Policies, policy) {

@@ -257,7 +257,7 @@ func TestPlaceAgainstExhaustiveSearch(t *testing.T) {
 func TestApproximateAgainstExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t)
-		if p.check() != nil {
+		if p.Check() != nil {
 			t.Skip("not a problem")
 		}
 		in := compile(p)

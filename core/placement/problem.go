@@ -62,8 +62,8 @@ type Share struct {
 	Count      int
 }
 
-// check returns an error that names the first field that is wrong and says what would be right.
-func (p *Problem) check() error {
+// Check returns an error that names the first field that is wrong and says what would be right.
+func (p *Problem) Check() error {
 	if len(p.Pools) == 0 {
 		return errors.New("devices: none; give at least one")
 	}

@@ -295,7 +295,7 @@ func drawQueue(t *rapid.T, mostJobs, mostDevices int) *Problem {
 func TestQueueAgainstEverySchedule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawQueue(t, 4, 2)
-		if err := p.check(); err != nil {
+		if err := p.Check(); err != nil {
 			t.Skip(err)
 		}
 		in := compile(p)
@@ -323,7 +323,7 @@ func TestQueueAgainstEverySchedule(t *testing.T) {
 func TestQueueBoundOfBoxes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawQueue(t, 4, 2)
-		if err := p.check(); err != nil {
+		if err := p.Check(); err != nil {
 			t.Skip(err)
 		}
 		in := compile(p)
@@ -380,7 +380,7 @@ func TestQueueOfExtremes(t *testing.T) {
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := p.check(); err != nil {
+			if err := p.Check(); err != nil {
 				t.Fatal(err)
 			}
 			for _, budget := range []int{1, 3_000_000} {
@@ -400,7 +400,7 @@ func TestQueueOfExtremes(t *testing.T) {
 func TestBoxesHoldEveryAllotment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawQueue(t, 2, 4)
-		if err := p.check(); err != nil {
+		if err := p.Check(); err != nil {
 			t.Skip(err)
 		}
 		in := compile(p)

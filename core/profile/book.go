@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	// mostProfiles bounds the profiles of a book and of a file, and mostDevices those of one workload on one type. The
-	// ones seen last stay.
+	// mostProfiles bounds the profiles of a book and of a file, mostTypes the device types of one workload, and mostDevices
+	// the devices of one workload on one type. The ones seen last stay.
 	mostProfiles = 1 << 16
+	mostTypes    = 64
 	mostDevices  = 64
 )
 
@@ -29,21 +30,19 @@ type Sighting struct {
 
 // Book is profiles in memory. Its methods may be called at the same time.
 type Book struct {
-	now func() time.Time
+	now     func() time.Time
+	columns columns
 
-	mu       sync.Mutex
-	profiles map[Key]Profile
-	pending  map[Key]Profile // what was recorded and is in no file yet; in profiles too
-
-	workloads []string          // sorted; nil when not up to date
-	indexed   map[string][]Key  // by workload, sorted
-	columns   map[string]string // by device type; as many as were asked for since it was brought up to date
-	fit       *fit              // nil when not up to date
+	mu      sync.Mutex
+	shelves map[string]*shelf // by workload
+	count   int               // profiles on all of them
+	pending map[Key]Profile   // what was recorded and is in no file yet; on the shelves too
+	fit     fit
 }
 
 // NewBook returns an empty book that dates what it records by the clock.
 func NewBook(now func() time.Time) *Book {
-	return &Book{now: now, profiles: map[Key]Profile{}, pending: map[Key]Profile{}, columns: map[string]string{}}
+	return &Book{now: now, shelves: map[string]*shelf{}, pending: map[Key]Profile{}}
 }
 
 // Record takes what a job showed of its workload on a device. What has no valid name, or is not within reason, is left
@@ -57,17 +56,50 @@ func (b *Book) Record(workload string, on cluster.Device, seen Sighting) {
 	if k.Check() != nil || p.Check() != nil {
 		return
 	}
+	column := b.columns.of(k.Type)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	add(b.profiles, k, p)
-	add(b.pending, k, p)
-	if len(b.profiles) > mostProfiles+mostProfiles/8 {
-		trim(b.profiles)
+	b.shelve(k, column, p)
+	if b.count > mostProfiles+mostProfiles/8 {
+		b.shelveAll(b.bounded())
 	}
+	add(b.pending, k, p)
 	if len(b.pending) > mostProfiles+mostProfiles/8 {
 		trim(b.pending)
 	}
-	b.outdate()
+}
+
+// shelve merges a later profile into those there are.
+func (b *Book) shelve(k Key, column string, later Profile) {
+	s := b.shelves[k.Workload]
+	if s == nil {
+		s = &shelf{map[string]*kin{}}
+		b.shelves[k.Workload] = s
+	}
+	b.count += s.add(k, column, later)
+	b.fit.outdated = true
+}
+
+// shelveAll takes profiles in the place of all there are.
+func (b *Book) shelveAll(profiles map[Key]Profile) {
+	b.shelves, b.count = map[string]*shelf{}, 0
+	for k, p := range profiles {
+		b.shelve(k, b.columns.of(k.Type), p)
+	}
+}
+
+// bounded are all profiles but for those that are too many.
+func (b *Book) bounded() map[Key]Profile {
+	all := make(map[Key]Profile, b.count)
+	for w, s := range b.shelves {
+		for t, kin := range s.types {
+			for d, p := range kin.devices {
+				all[Key{w, t, d}] = p
+			}
+		}
+	}
+	trim(all)
+	return all
 }
 
 // add merges a later profile into those there are.
@@ -83,17 +115,20 @@ func trim(profiles map[Key]Profile) (removed []Key) {
 	keys := slices.SortedFunc(maps.Keys(profiles), func(a, b Key) int {
 		return cmp.Or(profiles[b].LastSeen.Compare(profiles[a].LastSeen), a.compare(b))
 	})
-	devices := map[Key]int{}
+	devices, types := map[Key]int{}, map[string]int{}
 	kept := 0
 	for _, k := range keys {
 		of := Key{k.Workload, k.Type, ""}
-		if kept == mostProfiles || devices[of] == mostDevices {
+		if kept == mostProfiles || devices[of] == mostDevices || devices[of] == 0 && types[k.Workload] == mostTypes {
 			removed = append(removed, k)
 			delete(profiles, k)
 			continue
 		}
-		kept++
+		if devices[of] == 0 {
+			types[k.Workload]++
+		}
 		devices[of]++
+		kept++
 	}
 	return removed
 }
@@ -107,13 +142,15 @@ func (k Key) compare(other Key) int {
 func (b *Book) Profiles() []Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.index()
 	var all []Entry
-	for _, w := range b.workloads {
-		for _, k := range b.indexed[w] {
-			all = append(all, Entry{k, b.profiles[k]})
+	for w, s := range b.shelves {
+		for t, kin := range s.types {
+			for d, p := range kin.devices {
+				all = append(all, Entry{Key{w, t, d}, p})
+			}
 		}
 	}
+	slices.SortFunc(all, func(a, b Entry) int { return a.Key.compare(b.Key) })
 	return all
 }
 
@@ -134,13 +171,15 @@ func (b *Book) Read(f *File) error {
 
 // load takes profiles in the place of all but what is pending, which is added.
 func (b *Book) load(profiles map[Key]Profile) {
+	for k := range profiles {
+		b.columns.of(k.Type) // takes a while, when it is new
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.profiles = profiles
+	b.shelveAll(profiles)
 	for k, p := range b.pending {
-		add(b.profiles, k, p)
+		b.shelve(k, b.columns.of(k.Type), p)
 	}
-	b.outdate()
 }
 
 // take takes out what is pending.
@@ -162,39 +201,27 @@ func (b *Book) giveBack(taken map[Key]Profile) {
 	b.pending = taken
 }
 
-func (b *Book) outdate() {
-	b.workloads, b.indexed, b.columns, b.fit = nil, nil, map[string]string{}, nil
+// columns knows the columns of device types, since finding one takes a while. Its zero value is ready; its method may be
+// called at the same time.
+type columns struct {
+	mu    sync.Mutex
+	known map[string]string // by type, at most mostProfiles
 }
 
-// column is column of a type, which takes a while.
-func (b *Book) column(deviceType string) string {
-	c, ok := b.columns[deviceType]
-	if !ok {
-		c = column(deviceType)
-		b.columns[deviceType] = c
+// of is column of a type.
+func (c *columns) of(deviceType string) string {
+	c.mu.Lock()
+	known, ok := c.known[deviceType]
+	c.mu.Unlock()
+	if ok {
+		return known
 	}
-	return c
-}
-
-// index sorts the keys, unless they are.
-func (b *Book) index() {
-	if b.indexed != nil {
-		return
+	found := column(deviceType)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) == mostProfiles {
+		c.known = map[string]string{}
 	}
-	b.indexed = map[string][]Key{}
-	for k := range b.profiles {
-		b.indexed[k.Workload] = append(b.indexed[k.Workload], k)
-	}
-	for _, keys := range b.indexed {
-		slices.SortFunc(keys, Key.compare)
-	}
-	b.workloads = slices.Sorted(maps.Keys(b.indexed))
-}
-
-// lastSeen is when a workload was seen last, on any device.
-func (b *Book) lastSeen(workload string) (last time.Time) {
-	for _, k := range b.keysOf(workload) {
-		last = latest(last, b.profiles[k].LastSeen)
-	}
-	return last
+	c.known[deviceType] = found
+	return found
 }

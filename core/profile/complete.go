@@ -9,7 +9,8 @@ import (
 
 // These are our defaults, not published values. Rates are logarithms, so sigmas are relative.
 const (
-	rank        = 1    // of what is learned beyond how fast workloads and devices are on the whole
+	rank        = 1 // of what is learned beyond how fast workloads and devices are on the whole
+	dim         = 1 + rank
 	firstNoise  = 0.15 // sigma of what no factor explains
 	firstKind   = 0.3  // sigma of what workloads of one kind have in common on one device
 	firstLoad   = 0.3  // sigma of a device's loadings
@@ -51,11 +52,16 @@ type completion struct {
 // prior is what is known of a device before anything was measured on it.
 type prior struct{ value, sigma float64 }
 
-// factor is what is known of a workload or a device: its offset, then its loadings.
+// factor is what is known of a workload or a device: its offset, then its loadings. The covariance is symmetric.
 type factor struct {
-	mean *mat.VecDense
-	cov  *mat.SymDense
+	mean vector
+	cov  matrix
 }
+
+type (
+	vector [dim]float64
+	matrix [dim][dim]float64
+)
 
 // shared is what is known of a kind of workloads on a device.
 type shared struct{ mean, variance float64 }
@@ -104,14 +110,11 @@ func (c *completion) markAlone() {
 }
 
 func newFactor(offset, loading, variance float64) factor {
-	f := factor{mat.NewVecDense(1+rank, nil), mat.NewSymDense(1+rank, nil)}
-	f.mean.SetVec(0, offset)
-	for i := range 1 + rank {
-		if i > 0 {
-			f.mean.SetVec(i, loading)
-		}
-		f.cov.SetSym(i, i, variance)
+	f := factor{}
+	for i := range dim {
+		f.mean[i], f.cov[i][i] = loading, variance
 	}
+	f.mean[0] = offset
 	return f
 }
 
@@ -192,8 +195,8 @@ func (c *completion) updateVariances() {
 
 	load, count := priorCount*firstLoad*firstLoad, float64(priorCount)
 	for _, f := range c.columns {
-		for i := 1; i <= rank; i++ {
-			load += f.mean.AtVec(i)*f.mean.AtVec(i) + f.cov.At(i, i)
+		for i := 1; i < dim; i++ {
+			load += f.mean[i]*f.mean[i] + f.cov[i][i]
 			count++
 		}
 	}
@@ -212,7 +215,7 @@ func (c *completion) updateVariances() {
 // -1 is a device that no workload was seen on, of which the prior is known.
 func (c *completion) predict(own []entry, kind, column int, unseen prior) (value, sigma float64) {
 	device := newFactor(unseen.value, 0, c.load)
-	device.cov.SetSym(0, 0, unseen.sigma*unseen.sigma)
+	device.cov[0][0] = unseen.sigma * unseen.sigma
 	if column >= 0 {
 		device = c.columns[column]
 	}
@@ -223,62 +226,85 @@ func (c *completion) predict(own []entry, kind, column int, unseen prior) (value
 
 // product is the mean and the variance of a_w + b_d + u_w·v_d.
 func product(w, d factor) (mean, variance float64) {
-	mean = w.mean.AtVec(0) + d.mean.AtVec(0)
-	for i := 1; i <= rank; i++ {
-		mean += float64(w.mean.AtVec(i) * d.mean.AtVec(i))
-		for j := 1; j <= rank; j++ {
-			variance += w.cov.At(i, j) * d.cov.At(i, j)
+	mean = w.mean[0] + d.mean[0]
+	for i := 1; i < dim; i++ {
+		mean += float64(w.mean[i] * d.mean[i])
+		for j := 1; j < dim; j++ {
+			variance += w.cov[i][j] * d.cov[i][j]
 		}
 	}
-	return mean, variance + mat.Inner(d.design(), w.cov, d.design()) + mat.Inner(w.design(), d.cov, w.design())
+	return mean, variance + w.cov.inner(d.design()) + d.cov.inner(w.design())
 }
 
 // design is what the other side's offset and loadings are multiplied with.
-func (f factor) design() *mat.VecDense {
-	v := mat.VecDenseCopyOf(f.mean)
-	v.SetVec(0, 1)
+func (f *factor) design() vector {
+	v := f.mean
+	v[0] = 1
 	return v
+}
+
+// inner is v·m·v.
+func (m *matrix) inner(v vector) (sum float64) {
+	for i := range dim {
+		for j := range dim {
+			sum += v[i] * m[i][j] * v[j]
+		}
+	}
+	return sum
 }
 
 // solver collects what the entries of a row say of it, or of a column.
 type solver struct {
-	precision *mat.SymDense
-	weighted  *mat.VecDense
+	precision matrix
+	weighted  vector
 }
 
-func newSolver(offset, offsetSigma, loadSigma float64) solver {
-	s := solver{mat.NewSymDense(1+rank, nil), mat.NewVecDense(1+rank, nil)}
-	s.precision.SetSym(0, 0, 1/(offsetSigma*offsetSigma))
-	for i := 1; i <= rank; i++ {
-		s.precision.SetSym(i, i, 1/(loadSigma*loadSigma))
+func newSolver(offset, offsetSigma, loadSigma float64) *solver {
+	s := &solver{}
+	for i := range dim {
+		s.precision[i][i] = 1 / (loadSigma * loadSigma)
 	}
-	s.weighted.SetVec(0, offset/(offsetSigma*offsetSigma))
+	s.precision[0][0] = 1 / (offsetSigma * offsetSigma)
+	s.weighted[0] = offset / (offsetSigma * offsetSigma)
 	return s
 }
 
 // add takes one entry, whose other side is known as far as the factor says.
-func (s solver) add(other factor, value, noise float64) {
-	design := other.design()
-	s.precision.SymRankOne(s.precision, 1/noise, design)
-	rest := value - other.mean.AtVec(0)
-	s.weighted.AddScaledVec(s.weighted, rest/noise, design)
-	for i := 1; i <= rank; i++ {
-		for j := i; j <= rank; j++ {
-			s.precision.SetSym(i, j, s.precision.At(i, j)+other.cov.At(i, j)/noise)
+func (s *solver) add(other factor, value, noise float64) {
+	design, rest := other.design(), value-other.mean[0]
+	for i := range dim {
+		for j := range dim {
+			s.precision[i][j] += design[i] * design[j] / noise
 		}
-		s.weighted.SetVec(i, s.weighted.AtVec(i)-other.cov.At(i, 0)/noise)
+		s.weighted[i] += rest * design[i] / noise
+	}
+	for i := 1; i < dim; i++ {
+		for j := 1; j < dim; j++ {
+			s.precision[i][j] += other.cov[i][j] / noise
+		}
+		s.weighted[i] -= other.cov[i][0] / noise
 	}
 }
 
 // solve is the factor; the one before where the numbers do not allow it.
-func (s solver) solve(before factor) factor {
+func (s *solver) solve(before factor) factor {
+	var flat [dim * dim]float64
+	for i := range dim {
+		copy(flat[i*dim:], s.precision[i][:])
+	}
 	var cholesky mat.Cholesky
-	if !cholesky.Factorize(s.precision) {
+	if !cholesky.Factorize(mat.NewSymDense(dim, flat[:])) {
 		return before
 	}
-	f := newFactor(0, 0, 0)
-	if cholesky.InverseTo(f.cov) != nil || cholesky.SolveVecTo(f.mean, s.weighted) != nil {
+	var f factor
+	cov, mean := mat.NewSymDense(dim, nil), mat.NewVecDense(dim, f.mean[:])
+	if cholesky.InverseTo(cov) != nil || cholesky.SolveVecTo(mean, mat.NewVecDense(dim, s.weighted[:])) != nil {
 		return before
+	}
+	for i := range dim {
+		for j := range dim {
+			f.cov[i][j] = cov.At(i, j)
+		}
 	}
 	return f
 }

@@ -30,6 +30,15 @@ var models = []model{
 	{"mi210", 1638, 181}, {"mi250x", 1638, 191.5}, {"mi300x", 5300, 1307},
 }
 
+// publicModels are the models by name, which is the column of the types that name them.
+var publicModels = func() map[string]model {
+	byName := make(map[string]model, len(models))
+	for _, m := range models {
+		byName[m.name] = m
+	}
+	return byName
+}()
+
 // How speed goes with the figures: the two exponents that fit, by least squares, how fast twelve devices train next to a
 // V100 in the public tables of Lambda (github.com/lambdal/lambda-tensorflow-benchmark, BSD-3-Clause) and Gavel
 // (github.com/stanford-futuredata/gavel, MIT). They leave an error of 21 % of a device's mean over workloads.

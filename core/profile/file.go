@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -34,6 +35,18 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%s is held by process %d", e.Path, e.PID)
 }
 
+// ForeignError says that a file holds something else than profiles of this release, or is damaged.
+type ForeignError struct {
+	Path string
+	Err  error
+}
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("%s is not a file of profiles: %v; move it away", e.Path, e.Err)
+}
+
+func (e *ForeignError) Unwrap() error { return e.Err }
+
 // File is profiles on disk, locked as long as it is open: against all others, or against those that write where it was
 // opened to read only. Every change is one transaction of bbolt, which is in the file completely or not at all, whenever
 // the process ends.
@@ -60,8 +73,10 @@ func OpenFile(path string, readOnly bool, wait time.Duration) (f *File, err erro
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, &HeldError{path, holder(path)}
+	case isOfSystem(err):
+		return nil, err
 	case err != nil:
-		return nil, f.describe(err)
+		return nil, &ForeignError{path, err}
 	}
 	if err := f.prepare(readOnly); err != nil {
 		return nil, errors.Join(err, f.db.Close())
@@ -198,7 +213,7 @@ func (f *File) Forget(workload, deviceType string) (count int, err error) {
 func (f *File) change(edit func(all map[Key]Profile) (changed []Key)) (all map[Key]Profile, err error) {
 	err = f.guard(func() error {
 		return f.db.Update(func(tx *bbolt.Tx) error {
-			b, err := bucket(tx)
+			b, err := f.bucket(tx)
 			if err != nil {
 				return err
 			}
@@ -207,6 +222,7 @@ func (f *File) change(edit func(all map[Key]Profile) (changed []Key)) (all map[K
 			}
 			changed := edit(all)
 			changed = append(changed, trim(all)...)
+			slices.SortFunc(changed, Key.compare) // in another order, thousands of new ones take many seconds
 			for _, k := range changed {
 				if err := write(b, k, all); err != nil {
 					return err
@@ -236,7 +252,7 @@ func write(b *bbolt.Bucket, k Key, all map[Key]Profile) error {
 func (f *File) view(read func(*bbolt.Bucket) error) error {
 	return f.describe(f.guard(func() error {
 		return f.db.View(func(tx *bbolt.Tx) error {
-			b, err := bucket(tx)
+			b, err := f.bucket(tx)
 			if err != nil {
 				return err
 			}
@@ -246,13 +262,13 @@ func (f *File) view(read func(*bbolt.Bucket) error) error {
 }
 
 // bucket is where the profiles are, in a file of our version.
-func bucket(tx *bbolt.Tx) (*bbolt.Bucket, error) {
+func (f *File) bucket(tx *bbolt.Tx) (*bbolt.Bucket, error) {
 	meta, profiles := tx.Bucket(metaBucket), tx.Bucket(profilesBucket)
 	if meta == nil || profiles == nil {
-		return nil, errors.New("it holds other data")
+		return nil, &ForeignError{f.path, errors.New("it holds other data")}
 	}
 	if v := string(meta.Get(versionKey)); v != strconv.Itoa(Version) {
-		return nil, fmt.Errorf("version %.20q is unknown; this release reads version %d", v, Version)
+		return nil, &ForeignError{f.path, fmt.Errorf("version %.20q is unknown; this release reads version %d", v, Version)}
 	}
 	return profiles, nil
 }
@@ -263,16 +279,23 @@ func (f *File) guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("damaged (%v)", r)
+			err = &ForeignError{f.path, fmt.Errorf("damaged (%v)", r)}
 		}
 	}()
 	return do()
 }
 
+// describe says in an error of bbolt's which file it is about, where it does not.
 func (f *File) describe(err error) error {
-	var path *fs.PathError
-	if err == nil || errors.As(err, &path) {
+	var foreign *ForeignError
+	if err == nil || isOfSystem(err) || errors.As(err, &foreign) {
 		return err
 	}
-	return fmt.Errorf("%s is not a file of profiles: %w; move it away", f.path, err)
+	return fmt.Errorf("%s: %w", f.path, err)
+}
+
+// isOfSystem says whether the system refused something, which names the file then.
+func isOfSystem(err error) bool {
+	var path *fs.PathError
+	return errors.As(err, &path)
 }

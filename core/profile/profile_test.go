@@ -1,8 +1,11 @@
 package profile
 
 import (
+	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -114,17 +117,55 @@ func TestWhatCannotBeKeptIsLeftOut(t *testing.T) {
 func TestABookIsBounded(t *testing.T) {
 	b := NewBook(atNoon)
 	for i := range mostDevices + 10 {
-		noon := noon.Add(time.Duration(i) * time.Second)
-		b.now = func() time.Time { return noon }
+		later(b, i)
 		b.Record("w", cpu(strings.Repeat("a", i+1)), seen(0.001, 10))
 	}
-	removed := trim(b.profiles)
-	if len(removed) != 10 || len(b.profiles) != mostDevices {
-		t.Fatalf("%d removed, %d left", len(removed), len(b.profiles))
+	for i := range mostTypes + 10 {
+		later(b, i)
+		for range 3 {
+			b.Record("v", cluster.Device{Type: strings.Repeat("t", i+1), ID: "a"}, seen(0.001, 10))
+			b.Record("v", cluster.Device{Type: strings.Repeat("t", i+1), ID: "b"}, seen(0.001, 10))
+		}
 	}
-	for _, k := range removed {
-		if len(k.Device) > 10 {
-			t.Errorf("%s was seen later than others that stayed", k.Device)
+	// A file is bounded in the same way.
+	file := maps.Clone(b.pending)
+	if removed := trim(file); len(removed) != 10+2*10 {
+		t.Errorf("%d removed", len(removed))
+	}
+	all := b.Profiles()
+	if len(all) != mostDevices+2*mostTypes || b.count != len(all) || len(file) != len(all) {
+		t.Fatalf("%d left, %d counted, %d in the file", len(all), b.count, len(file))
+	}
+	for _, e := range all {
+		if e.Workload == "w" && len(e.Device) <= 10 || e.Workload == "v" && len(e.Type) <= 10 {
+			t.Errorf("%v was seen before others that went", e.Key)
+		}
+		if _, ok := file[e.Key]; !ok {
+			t.Errorf("%v is not in the file", e.Key)
+		}
+	}
+}
+
+// later sets the clock of a book.
+func later(b *Book, seconds int) {
+	at := noon.Add(time.Duration(seconds) * time.Second)
+	b.now = func() time.Time { return at }
+}
+
+func TestAFullBookKeepsWhatWasSeenLast(t *testing.T) {
+	b := NewBook(atNoon)
+	const more = mostProfiles / 8
+	for i := range mostProfiles + more + 1 {
+		later(b, i)
+		b.Record(strconv.Itoa(i/100), cluster.Device{Type: strconv.Itoa(i / 50 % 2), ID: strconv.Itoa(i)}, seen(0.001, 10))
+	}
+	all := b.Profiles()
+	if len(all) != mostProfiles || b.count != mostProfiles {
+		t.Errorf("%d left, %d counted", len(all), b.count)
+	}
+	for _, e := range all {
+		if e.LastSeen.Before(noon.Add((more + 1) * time.Second)) {
+			t.Fatalf("%v of %v is left", e.Key, e.LastSeen)
 		}
 	}
 }
@@ -210,6 +251,22 @@ func TestAnEstimateLearnsWhatSuitsWhichWorkload(t *testing.T) {
 	}
 }
 
+// What one user's jobs show that cannot be spoils nobody else's estimates.
+func TestAbsurdRatesOfOthersDoNotCount(t *testing.T) {
+	clean, spoilt := NewBook(atNoon), NewBook(atNoon)
+	table(clean, 0)
+	want := table(spoilt, 0)[[2]string{"h", "fast"}]
+	for i := range 100 {
+		for j, d := range []string{"slow", "mid", "fast"} {
+			spoilt.Record("absurd:"+strconv.Itoa(i), cluster.Device{Type: d}, Sighting{Curve: speed.Learned{Samples: 1,
+				Seconds: []float64{1e-9, 1e9}[(i+j)%2], Sigma: 0.01}, Steps: 100})
+		}
+	}
+	if got, honest := spoilt.Rates("h", []string{"fast"})[0], clean.Rates("h", []string{"fast"})[0]; got != honest || !near(got.SamplesPerSecond, want, 0.1) {
+		t.Errorf("got %+v, want %+v", got, honest)
+	}
+}
+
 func TestAnEstimateFromLessIsLessSure(t *testing.T) {
 	bar := func(r Rate) float64 { return r.High / r.Low }
 	many := NewBook(atNoon)
@@ -264,9 +321,52 @@ func BenchmarkRates(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		book.fit = nil
+		book.fit = fit{}
 		for _, w := range workloads {
 			book.Rates(w, types)
+		}
+	}
+}
+
+// What a job waits for that opens, and a controller that asks for all: a full book in several shapes, as friends and others
+// fill it. Each operation is the first after a change, on 64 types. Target: below 500 ms.
+func BenchmarkFullBook(b *testing.B) {
+	for name, at := range map[string]func(i int) Key{
+		"devices of few types": func(i int) Key {
+			return Key{fmt.Sprint("w:", i/128), []string{"A100", "v100"}[i%2], fmt.Sprint(i % 128)}
+		},
+		"types of each workload": func(i int) Key { return Key{fmt.Sprint("w:", i/64), fmt.Sprint("type ", i%64), ""} },
+		"types nobody shares":    func(i int) Key { return Key{fmt.Sprint("w:", i/4), fmt.Sprint("type ", i), ""} },
+		"types of two workloads": func(i int) Key { return Key{fmt.Sprint("w:", i%2), fmt.Sprint("type ", i/2), ""} },
+	} {
+		book := NewBook(time.Now)
+		for i := range mostProfiles {
+			k := at(i)
+			book.Record(k.Workload, cluster.Device{Type: k.Type, ID: k.Device}, seen(0.001*float64(1+i%11), 100))
+		}
+		types := []string{"h100", "v100"}
+		var devices []cluster.Device
+		for i := range 62 {
+			types = append(types, fmt.Sprint("type ", i))
+		}
+		for i := range 4096 {
+			devices = append(devices, cluster.Device{Type: types[i%len(types)], ID: fmt.Sprint(i)})
+		}
+		for what, ask := range map[string]func(){
+			"expect": func() { book.Expect("w:0", devices) },
+			"rates": func() {
+				for _, w := range book.Recent(types, mostRows) {
+					book.Rates(w, types)
+				}
+			},
+		} {
+			b.Run(name+", "+what, func(b *testing.B) {
+				for b.Loop() {
+					book.Record("w:0", cluster.Device{Type: "type 0"}, seen(0.001, 100))
+					book.fit = fit{}
+					ask()
+				}
+			})
 		}
 	}
 }

@@ -45,8 +45,8 @@ func (j *Job) takes(node, typ string, rates map[string]float64) bool {
 	return rates[typ] > 0 && (j.Nodes == nil || slices.Contains(j.Nodes, node))
 }
 
-// fit deals nodes to all jobs: first what the plan gives each by type, who needs most nodes first; then to those that
-// are below their minimum whatever is left.
+// fit deals nodes to all jobs: first what the plan gives each by type, who needs most nodes first; then whatever is left, to
+// those that are below their minimum, and to those that have fewer than planned, since a node has several devices of a type.
 func (r *round) fit(due []fitting) {
 	order := make([]*fitting, len(due))
 	for k := range due {
@@ -54,14 +54,18 @@ func (r *round) fit(due []fitting) {
 	}
 	slices.SortStableFunc(order, func(a, b *fitting) int { return cmp.Compare(devices(b.planned), devices(a.planned)) })
 	for _, f := range order {
-		r.deal(f, true)
+		r.dealPlanned(f)
 	}
 	for _, f := range order {
-		if j := &r.snapshot.Jobs[f.job]; len(f.shares) < j.MinNodes {
-			r.deal(f, false)
-		}
-		if j := &r.snapshot.Jobs[f.job]; len(f.shares) < j.MinNodes || !j.complete(f.shares) {
+		j := &r.snapshot.Jobs[f.job]
+		r.deal(f, j.MinNodes, func(Pool) bool { return true })
+		if len(f.shares) < j.MinNodes || !j.complete(f.shares) {
 			r.giveBack(f)
+		}
+	}
+	for _, f := range order {
+		if j := &r.snapshot.Jobs[f.job]; len(f.shares) > 0 {
+			r.deal(f, min(j.MaxNodes, devices(f.planned)/j.PerNode), func(Pool) bool { return true })
 		}
 	}
 	for _, f := range order {
@@ -86,32 +90,38 @@ func (j *Job) complete(shares []placement.Share) bool {
 	return true
 }
 
-// deal gives the job nodes: those that it must have, then by what is planned, or up to its minimum by what is free.
-func (r *round) deal(f *fitting, planned bool) {
+// dealPlanned gives the job as many nodes of each type as are planned, as far as they are different ones.
+func (r *round) dealPlanned(f *fitting) {
 	j := &r.snapshot.Jobs[f.job]
-	left := map[string]int{} // nodes still to give, by type
-	most := j.MinNodes
-	if planned {
-		for _, s := range f.planned {
-			left[s.Type] += s.Count
-		}
-		most = 0
-		for t, devices := range left {
-			left[t] = devices / j.PerNode
-			most += left[t]
-		}
-		most = min(most, j.MaxNodes)
+	left, most := map[string]int{}, 0 // nodes still to give, by type, and in all
+	for _, s := range f.planned {
+		left[s.Type] += s.Count
 	}
+	for t, devices := range left {
+		left[t] = devices / j.PerNode
+		most += left[t]
+	}
+	r.deal(f, min(most, j.MaxNodes), func(p Pool) bool {
+		left[p.Type]--
+		return left[p.Type] >= 0
+	})
+}
+
+// deal gives the job nodes until it has so many: those that it must have, which may be more, then those that are wanted.
+func (r *round) deal(f *fitting, most int, wanted func(Pool) bool) {
+	j := &r.snapshot.Jobs[f.job]
 	for _, p := range r.candidates(f) {
 		must := slices.Contains(j.Required, p.Node)
 		switch {
-		case len(f.shares) >= max(most, len(j.Required)) || planned && !must && left[p.Type] == 0:
+		case len(f.shares) >= max(most, len(j.Required)):
+			return
+		case r.free[pool{p.Node, p.Type}] < j.PerNode || has(f.shares, p.Node) || !r.holds(j, p.Node):
 			continue
-		case r.free[pool{p.Node, p.Type}] < j.PerNode || has(f.shares, p.Node):
+		case !wanted(p) && !must:
 			continue
 		}
-		left[p.Type]--
 		r.free[pool{p.Node, p.Type}] -= j.PerNode
+		r.take(p.Node, j.Needs)
 		f.shares = append(f.shares, placement.Share{Node: p.Node, Type: p.Type, Count: j.PerNode})
 	}
 }
@@ -148,8 +158,10 @@ func (r *round) candidates(f *fitting) []Pool {
 }
 
 func (r *round) giveBack(f *fitting) {
+	needs := r.snapshot.Jobs[f.job].Needs
 	for _, s := range f.shares {
 		r.free[pool{s.Node, s.Type}] += s.Count
+		r.take(s.Node, Room{-needs.CPUs, -needs.Memory})
 	}
 	f.shares = nil
 }

@@ -44,7 +44,7 @@ func (l *Loop) Round(ctx context.Context) error {
 	s, err := l.Scheduler.Snapshot(ctx)
 	if err != nil {
 		if ctx.Err() == nil && l.news("", err.Error()) {
-			l.Log.Error("no snapshot of the scheduler; jobs that wait start by themselves", "error", err)
+			l.Log.Error("no snapshot of the scheduler, so nothing is steered", "error", err)
 		}
 		return err
 	}

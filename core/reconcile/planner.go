@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -43,7 +44,8 @@ const (
 
 // Updates plans all jobs that wait together. They come in the order of the snapshot's jobs.
 func (p *Planner) Updates(s *Snapshot) []Update {
-	r := &round{Planner: p, snapshot: s, free: map[pool]int{}, updates: make([]*Update, len(s.Jobs))}
+	r := &round{Planner: p, snapshot: s, free: map[pool]int{}, room: maps.Clone(s.Room), ours: map[string]bool{},
+		updates: make([]*Update, len(s.Jobs))}
 	for _, d := range s.Pools {
 		r.free[pool{d.Node, d.Type}] = max(0, d.Total-d.Others)
 	}
@@ -73,6 +75,8 @@ type round struct {
 	entered, waiting []int
 	rates            []map[string]float64 // by the snapshot's jobs
 	free             map[pool]int         // devices that no job in the plan holds
+	room             map[string]Room      // what is left of nodes beside devices; of those that are not in it enough is
+	ours             map[string]bool      // nodes on which jobs of ours are
 	updates          []*Update            // by the snapshot's jobs; nil for none
 }
 
@@ -85,6 +89,9 @@ func (r *round) enter() {
 		j := &s.Jobs[i]
 		if j.Unsteerable != "" {
 			r.release(i, j.Unsteerable)
+			if j.State == Running {
+				r.seize(j)
+			}
 			continue
 		}
 		why := ""
@@ -136,7 +143,8 @@ func (r *round) ratesOf(j *Job, types []string) (rates map[string]float64, why s
 	}
 	rates = map[string]float64{}
 	for _, t := range types {
-		if rate := known[t].SamplesPerSecond; rate > 0 && (j.Type == "" || j.Type == t) {
+		asked := (j.Type == "" || j.Type == t) && (j.Types == nil || slices.Contains(j.Types, t))
+		if rate := known[t].SamplesPerSecond; rate > 0 && asked {
 			rates[t] = rate
 		}
 	}
@@ -155,8 +163,34 @@ func (r *round) seize(j *Job) bool {
 	}
 	for _, s := range j.On {
 		r.free[pool{s.Node, s.Type}] -= s.Count
+		r.ours[s.Node] = true
+		if j.State == Named { // else the scheduler has counted it
+			r.take(s.Node, j.Needs)
+		}
 	}
 	return len(j.On) > 0
+}
+
+// holds says whether the node has room for the job now.
+func (r *round) holds(j *Job, node string) bool {
+	room, known := r.room[node]
+	return !known || room.Holds(j.Needs)
+}
+
+// take takes room from the node; negative room is given back.
+func (r *round) take(node string, need Room) {
+	if room, known := r.room[node]; known {
+		r.room[node] = Room{room.CPUs - need.CPUs, room.Memory - need.Memory}
+	}
+}
+
+// ever counts the devices of the pool that the job may have when the others of ours are done. Where others left it no room
+// on the node, nobody of ours will.
+func (r *round) ever(j *Job, p Pool) int {
+	if !r.holds(j, p.Node) && !r.ours[p.Node] {
+		return 0
+	}
+	return p.Total - p.Others
 }
 
 // add adds a job to the problem.
@@ -187,13 +221,13 @@ func (r *round) add(i int) {
 	r.entered = append(r.entered, i)
 }
 
-// large are the nodes that the job may have but for those with too few devices of a type; nil for all.
+// large are the nodes that the job may have but for those with too few devices of a type or no room; nil for all.
 func (r *round) large(i int) []string {
 	j := &r.snapshot.Jobs[i]
 	var nodes []string
 	all := j.Nodes == nil
 	for _, p := range r.snapshot.Pools {
-		switch enough := p.Total-p.Others >= j.PerNode; {
+		switch enough := r.ever(j, p) >= j.PerNode; {
 		case !enough:
 			all = false
 		case j.takes(p.Node, p.Type, r.rates[i]):
@@ -209,9 +243,14 @@ func (r *round) large(i int) []string {
 // plan plans the jobs that wait and starts those whose time has come, as far as there are nodes for them. Where none of
 // them could start anyway, it saves the search.
 func (r *round) plan() {
-	free := func(p Pool) int { return r.free[pool{p.Node, p.Type}] }
 	if !slices.ContainsFunc(r.waiting, func(i int) bool {
 		j := &r.snapshot.Jobs[i]
+		free := func(p Pool) int {
+			if !r.holds(j, p.Node) {
+				return 0
+			}
+			return r.free[pool{p.Node, p.Type}]
+		}
 		return j.slots(r.snapshot.Pools, r.rates[i], free) >= j.MinNodes
 	}) {
 		return
@@ -222,7 +261,7 @@ func (r *round) plan() {
 	for _, i := range r.waiting {
 		j := &r.snapshot.Jobs[i]
 		// Others may hold its devices for now: then it is no part of the plan, and waits.
-		if j.slots(r.snapshot.Pools, r.rates[i], func(p Pool) int { return p.Total - p.Others }) >= j.MinNodes {
+		if j.slots(r.snapshot.Pools, r.rates[i], func(p Pool) int { return r.ever(j, p) }) >= j.MinNodes {
 			r.add(i)
 		}
 	}
@@ -254,7 +293,7 @@ func (r *round) hold() {
 	for i := range r.snapshot.Jobs {
 		j := &r.snapshot.Jobs[i]
 		if r.updates[i] == nil && j.State == Waiting && j.Held && j.Unsteerable == "" && j.Lease < r.HoldLimit/2 {
-			r.updates[i] = &Update{Job: j.ID, Kind: Hold, Why: "the plan lets it wait"}
+			r.updates[i] = &Update{Job: j.ID, Kind: Hold, Lease: r.HoldLimit, Why: "the plan lets it wait"}
 		}
 	}
 }

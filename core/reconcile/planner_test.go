@@ -80,6 +80,8 @@ func TestUpdates(t *testing.T) {
 			"a start: the plan starts it on m1,m2,m3,m4 [20 20 10 10]"},
 		"a job that asks for a type": {nil, []Job{held("a", nodes(1, 4), func(j *Job) { j.Type = "slow" })},
 			"a start: the plan starts it on m3,m4 [30 30]"},
+		"a job that asks for one of several types": {nil, []Job{held("a", nodes(1, 4), func(j *Job) { j.Types = []string{"slow", "k80"} })},
+			"a start: the plan starts it on m3,m4 [30 30]"},
 		"a job that may have some nodes only": {nil, []Job{held("a", nodes(1, 4), func(j *Job) { j.Nodes = []string{"m2", "m3"} })},
 			"a start: the plan starts it on m2,m3 [40 20]"},
 		"a node that the user requires": {nil, []Job{held("a", nodes(2, 2), func(j *Job) { j.Required = []string{"m4"} })},
@@ -96,6 +98,13 @@ func TestUpdates(t *testing.T) {
 		"each node once, however many devices it has": {
 			[]Pool{{"m1", "fast", 4, 0}, {"m2", "fast", 4, 0}, {"m3", "slow", 4, 0}}, []Job{held("a", nodes(3, 3))},
 			"a start: the plan starts it on m1,m2,m3 [24 24 12]"},
+		"as many nodes as workers are planned, also where those of the fastest type are fewer": {
+			[]Pool{{"m1", "fast", 2, 0}, {"m2", "fast", 2, 0}, {"m3", "slow", 2, 0}, {"m4", "slow", 2, 0}}, []Job{held("a", nodes(1, 4))},
+			"a start: the plan starts it on m1,m2,m3,m4 [20 20 10 10]"},
+		"but not those of another": {
+			[]Pool{{"m1", "fast", 2, 0}, {"m2", "fast", 2, 0}, {"m3", "slow", 1, 0}},
+			[]Job{held("a", nodes(1, 4)), held("b", func(j *Job) { j.Type = "slow" })},
+			"a start: the plan starts it on m1,m2 [30 30]\nb start: the plan starts it on m3 [60]"},
 		"several devices on each node": {
 			[]Pool{{"m1", "fast", 2, 0}, {"m2", "fast", 1, 0}, {"m3", "slow", 2, 0}}, []Job{held("a", nodes(1, 2), func(j *Job) { j.PerNode = 2 })},
 			"a start: the plan starts it on m1,m3 [20 20 10 10]"},
@@ -130,6 +139,9 @@ func TestUpdates(t *testing.T) {
 		"a running job keeps its devices": {nil, []Job{
 			held("a", func(j *Job) { j.State, j.Held, j.On, j.For = Running, false, m1, time.Second }), held("b", nodes(1, 4))},
 			"b start: the plan starts it on m2,m3,m4 [30 15 15]"},
+		"a running job that is not steered keeps them too": {nil, []Job{
+			held("a", func(j *Job) { j.Unsteerable, j.State, j.Held, j.On = "no words", Running, false, m1 }), held("b", nodes(1, 4))},
+			"b start: the plan starts it on m2,m3,m4 [30 15 15]"},
 		"a running job of which nothing is known keeps them too": {nil, []Job{
 			held("a", func(j *Job) { j.Request.Workload, j.State, j.Held, j.On = "unseen", Running, false, m1 }), held("b", nodes(1, 4))},
 			"b start: the plan starts it on m2,m3,m4 [30 15 15]"},
@@ -141,6 +153,60 @@ func TestUpdates(t *testing.T) {
 		if diff := cmp.Diff(c.want, told(p.Updates(&Snapshot{Pools: c.pools, Jobs: c.jobs}))); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
+	}
+}
+
+func needs(cpus, memory int) func(*Job) { return func(j *Job) { j.Needs = Room{cpus, memory} } }
+
+// What others leave of cores and memory counts like devices.
+func TestRoomBesideDevices(t *testing.T) {
+	m1, m2 := []placement.Share{{Node: "m1", Type: "fast", Count: 1}}, []placement.Share{{Node: "m2", Type: "fast", Count: 1}}
+	two := []Pool{{"m1", "fast", 2, 0}, {"m2", "slow", 2, 0}}
+	for name, c := range map[string]struct {
+		pools []Pool
+		room  map[string]Room
+		jobs  []Job
+		want  string
+	}{
+		"a node without cores left":  {mixed, map[string]Room{"m1": {3, 99}}, []Job{held("a", needs(4, 0))}, "a start: the plan starts it on m2 [60]"},
+		"a node without memory left": {mixed, map[string]Room{"m1": {9, 99}}, []Job{held("a", needs(4, 100))}, "a start: the plan starts it on m2 [60]"},
+		"just enough":                {mixed, map[string]Room{"m1": {4, 100}}, []Job{held("a", needs(4, 100))}, "a start: the plan starts it on m1 [60]"},
+		"of a job on several nodes, each": {mixed, map[string]Room{"m1": {3, 0}, "m2": {4, 0}, "m3": {4, 0}, "m4": {0, 0}},
+			[]Job{held("a", nodes(1, 4), needs(4, 0))}, "a start: the plan starts it on m2,m3 [40 20]"},
+		"no node has room: it waits": {two, map[string]Room{"m1": {3, 0}, "m2": {3, 0}}, []Job{held("a", needs(4, 0))}, ""},
+		"two jobs that only one of has room on a node": {two, map[string]Room{"m1": {6, 0}, "m2": {6, 0}},
+			[]Job{held("a", needs(4, 0)), held("b", needs(4, 0))},
+			"a start: the plan starts it on m1 [60]\nb start: the plan starts it on m2 [60]"},
+		"one that was named has its room kept": {two, map[string]Room{"m1": {6, 0}}, []Job{
+			held("a", needs(4, 0), func(j *Job) { j.State, j.Held, j.On = Named, false, m1 }), held("b", needs(4, 0))},
+			"b start: the plan starts it on m2 [60]"},
+		// The plan waits for the fast node, which a job of ours gives back; not for one that others fill.
+		"ours will make room": {[]Pool{{"m2", "fast", 2, 0}}, map[string]Room{"m2": {3, 0}}, []Job{
+			held("a", func(j *Job) { j.State, j.Held, j.On = Running, false, m2 }), held("b", needs(4, 0))}, ""},
+	} {
+		p := planner()
+		if diff := cmp.Diff(c.want, told(p.Updates(&Snapshot{Pools: c.pools, Jobs: c.jobs, Room: c.room}))); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// A job that waits for room that others hold is no part of the plan, which so gives no devices to it.
+func TestThePlanCountsOnNoRoomThatOthersHold(t *testing.T) {
+	p, asked := planner(), ""
+	p.Place = func(problem *placement.Problem, policy string, s placement.Search) (*placement.Plan, error) {
+		for _, j := range problem.Jobs {
+			asked += fmt.Sprintf("%s%v ", j.ID, j.Nodes)
+		}
+		return placement.Place(problem, policy, s)
+	}
+	m2 := []placement.Share{{Node: "m2", Type: "fast", Count: 1}}
+	p.Updates(&Snapshot{Pools: []Pool{{"m1", "fast", 1, 0}, {"m2", "fast", 2, 0}, {"m3", "slow", 1, 0}},
+		Room: map[string]Room{"m1": {3, 0}, "m2": {3, 0}, "m3": {3, 0}}, Jobs: []Job{
+			held("runs", func(j *Job) { j.State, j.Held, j.On = Running, false, m2 }),
+			held("large", needs(4, 0)), held("two", nodes(2, 2), needs(4, 0)), held("small", needs(3, 0))}})
+	if want := "runs[] large[m2] small[] "; asked != want {
+		t.Errorf("the plan is of %q, want %q", asked, want)
 	}
 }
 
@@ -173,6 +239,12 @@ func TestWhatStartsFits(t *testing.T) {
 		for i := range rapid.IntRange(1, 6).Draw(t, "jobs") {
 			s.Jobs = append(s.Jobs, drawJob(t, fmt.Sprint(i), names, s.Pools))
 		}
+		s.Room = map[string]Room{}
+		for _, name := range names {
+			if rapid.Bool().Draw(t, "bounded") {
+				s.Room[name] = Room{rapid.IntRange(0, 8).Draw(t, "cpus"), rapid.IntRange(0, 8).Draw(t, "memory")}
+			}
+		}
 		p := planner()
 		updates := p.Updates(s)
 		free := map[pool]int{}
@@ -194,6 +266,16 @@ func TestWhatStartsFits(t *testing.T) {
 			if u.Kind == Start {
 				checkStart(t, j, u)
 				take(free, u.Shares)
+				for _, share := range u.Shares {
+					left, bounded := s.Room[share.Node]
+					if bounded && !left.Holds(j.Needs) {
+						t.Fatalf("%s has no room for job %s: %v", share.Node, j.ID, told(updates))
+					}
+					s.Room[share.Node] = Room{left.CPUs - j.Needs.CPUs, left.Memory - j.Needs.Memory}
+					if !bounded {
+						delete(s.Room, share.Node)
+					}
+				}
 			} else if !j.Held {
 				t.Fatalf("%s of a job that is not held", u.Kind)
 			}
@@ -210,6 +292,7 @@ func drawJob(t *rapid.T, id string, names []string, pools []Pool) Job {
 	low := rapid.IntRange(1, 3).Draw(t, "min")
 	j := held(id, nodes(low, rapid.IntRange(low, 5).Draw(t, "max")))
 	j.PerNode = rapid.IntRange(1, 3).Draw(t, "per node")
+	j.Needs = Room{rapid.IntRange(0, 4).Draw(t, "cpus"), rapid.IntRange(0, 4).Draw(t, "memory")}
 	j.Type = rapid.SampledFrom([]string{"", "", "fast", "slow"}).Draw(t, "type")
 	j.Request.Samples = rapid.Float64Range(1, 1e6).Draw(t, "samples")
 	j.Lease = time.Duration(rapid.IntRange(0, 300).Draw(t, "lease")) * time.Second

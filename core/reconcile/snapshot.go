@@ -7,6 +7,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/evenstep/evenstep/core/placement"
@@ -19,7 +20,15 @@ type Snapshot struct {
 	// order in which the scheduler gives out ranks.
 	Pools []Pool
 	Jobs  []Job // who asked for Evenstep, and is not done
+	// Room is what nodes have left for jobs that start, beside devices; a node that is missing has enough for any.
+	Room map[string]Room
 }
+
+// Room is what a node has beside its devices, or what a job takes of one. Units are the scheduler's.
+type Room struct{ CPUs, Memory int }
+
+// Holds says whether so much is there.
+func (r Room) Holds(need Room) bool { return r.CPUs >= need.CPUs && r.Memory >= need.Memory }
 
 // Pool is devices of one type on one node.
 type Pool struct {
@@ -44,13 +53,15 @@ type Job struct {
 	Request request.Request
 	State   State
 	// Unsteerable says why the scheduler's own placement is to have it; empty where ours is. Then only ID, State and
-	// Held count.
+	// Held count, and On where it runs.
 	Unsteerable string
 	// MinNodes and MaxNodes bound the nodes that it gets, each with PerNode devices of one type; all are at least 1.
 	MinNodes, MaxNodes, PerNode int
 	Type                        string   // of the devices that it asks for; empty for any
+	Types                       []string // of devices that it may have, where it asks for several; nil for all
 	Nodes                       []string // that it may have; nil for all
 	Required                    []string // that it must have, among others
+	Needs                       Room     // of each node, beside its devices
 	// Crowded says that jobs of others wait for the same nodes: then it may not be held for long.
 	Crowded bool
 	Waited  time.Duration // since it was submitted
@@ -59,6 +70,23 @@ type Job struct {
 	Lease time.Duration
 	On    []placement.Share // Named, Running: where
 	For   time.Duration     // Named, Running: since when
+}
+
+// NarrowByWorkers narrows the nodes to the workers that the user asked for, one on each device. The answer says why that
+// leaves none; empty where it leaves some.
+func (j *Job) NarrowByWorkers() string {
+	r := &j.Request
+	low, high := j.MinNodes, j.MaxNodes
+	if r.MaxWorkers > 0 {
+		low, high = max(low, (r.MinWorkers+j.PerNode-1)/j.PerNode), min(high, r.MaxWorkers/j.PerNode)
+	}
+	high = min(high, r.GlobalBatch/j.PerNode)
+	if high < low {
+		return fmt.Sprintf("no number of nodes in %d-%d with %d devices each gives workers %d-%d and global_batch %d", j.MinNodes,
+			j.MaxNodes, j.PerNode, r.MinWorkers, r.MaxWorkers, r.GlobalBatch)
+	}
+	j.MinNodes, j.MaxNodes = low, high
+	return ""
 }
 
 // Kind is what an update does.
@@ -79,6 +107,7 @@ type Update struct {
 	// every device in that order, which sum to the global batch.
 	Shares     []placement.Share
 	BatchSizes []int
-	Seconds    float64 // of a start: predicted to the job's end; 0 where not known
+	Seconds    float64       // of a start: predicted to the job's end; 0 where not known
+	Lease      time.Duration // of a hold: how long it is from now
 	Why        string
 }

@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -42,27 +43,32 @@ type Policy interface {
 // Policies makes policies by the name that an Open asks for. start are the sizes in force, which satisfy the problem.
 type Policies map[string]func(p sizing.Problem, start []int) (Policy, error)
 
-// Balancer implements the services Balancer and Jobs. Its methods may be called at the same time.
+// Balancer implements the services Balancer, Jobs and Profiles. Its methods may be called at the same time.
 type Balancer struct {
 	evenstepv1.UnimplementedBalancerServer
 	evenstepv1.UnimplementedJobsServer
+	evenstepv1.UnimplementedProfilesServer
 
 	// Profiles is set before the first stream, or nil: then jobs begin as they say, and nothing is learned of devices.
 	Profiles Profiles
+	// Keep is set before the first stream, or nil: it is told that a job's profiles are complete and are to be kept on disk
+	// soon. It waits for nothing.
+	Keep func()
 
-	version  string
-	policies Policies
-	log      hclog.Logger
-	measures *measures
-	parsing  chan struct{} // has room for each large frame that is parsed
-	stopping chan struct{}
-	stop     sync.Once
+	version   string
+	policies  Policies
+	log       hclog.Logger
+	comebacks *rate.Limiter // of jobs that the log tells
+	measures  *measures
+	parsing   chan struct{} // has room for each large frame that is parsed
+	stopping  chan struct{}
+	stop      sync.Once
 
 	mu         sync.Mutex
 	jobs       map[jobKey]*job
-	workers    int               // that all jobs are charged with
-	users      map[string]*user  // by owner
-	registered map[string]string // owners by job id
+	workers    int                      // that all jobs are charged with
+	users      map[string]*user         // by owner
+	registered map[string]*registration // by job id
 }
 
 // jobKey names a job. Owners do not see each other: the same id under two owners is two jobs.
@@ -74,12 +80,13 @@ func NewBalancer(version string, policies Policies, log hclog.Logger) *Balancer 
 		version:    version,
 		policies:   policies,
 		log:        log,
+		comebacks:  rate.NewLimiter(1, 100),
 		measures:   newMeasures(),
 		parsing:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 		stopping:   make(chan struct{}),
 		jobs:       make(map[jobKey]*job),
 		users:      make(map[string]*user),
-		registered: make(map[string]string),
+		registered: make(map[string]*registration),
 	}
 }
 
@@ -88,33 +95,14 @@ func (b *Balancer) Stop() { b.stop.Do(func() { close(b.stopping) }) }
 
 // Balance serves one stream, as the service definition says, until its client closes its side.
 func (b *Balancer) Balance(s evenstepv1.Balancer_BalanceServer) error {
-	err := b.balance(s)
-	if err != nil && s.Context().Err() == nil { // else the client ended it
-		b.measures.refused.WithLabelValues(status.Code(err).String()).Inc()
-	}
-	return err
-}
-
-func (b *Balancer) balance(s evenstepv1.Balancer_BalanceServer) error {
-	caller, err := whoCalls(s.Context())
-	if err != nil {
-		return err
-	}
-	u, err := b.enter(caller.Owner)
-	if err != nil {
-		return err
-	}
-	defer b.exit(u)
-	if err := u.wait(s.Context(), openCost); err != nil {
-		return err
-	}
-	st := newStream()
+	call := callIn(s.Context())
+	u, st := call.user, newStream()
 	requests := receive(s)
 	o, err := b.opening(s.Context(), requests, u, st)
 	if err != nil {
 		return orNil(err)
 	}
-	key, err := b.whose(o.job.ID, caller)
+	key, err := b.whose(o.job.ID, call.caller)
 	if err != nil {
 		return err
 	}
@@ -160,9 +148,17 @@ func (b *Balancer) opening(ctx context.Context, requests <-chan received, u *use
 	if workers > maxWorkers {
 		return nil, wrongWorkers(workers)
 	}
-	if err := u.wait(ctx, costOf(workers)); err != nil {
+	if err := u.wait(ctx, costOf(workers, len(f))); err != nil {
 		return nil, err
 	}
+	o, err := b.parseOpening(f)
+	if err == nil {
+		o.choose(b.Profiles)
+	}
+	return o, err
+}
+
+func (b *Balancer) parseOpening(f frame.Frame) (*opening, error) {
 	defer b.parse(f)()
 	r := new(evenstepv1.BalanceRequest)
 	if err := f.Parse(r); err != nil {
@@ -171,11 +167,7 @@ func (b *Balancer) opening(ctx context.Context, requests <-chan received, u *use
 	if r.GetOpen() == nil {
 		return nil, invalid("request: the first one of a stream is not an open; send open, then reports")
 	}
-	o, err := newOpening(r.GetOpen(), b.policies)
-	if err == nil {
-		o.choose(b.Profiles)
-	}
-	return o, err
+	return newOpening(r.GetOpen(), b.policies)
 }
 
 // reports hands the job what comes in on a stream that has joined it, for one rank or for all, and takes the stream out of
@@ -196,30 +188,36 @@ func (b *Balancer) reports(
 		if entries > workers {
 			return wrongNumber(entries, workers)
 		}
-		if err := u.wait(ctx, costOf(entries)); err != nil {
+		if err := u.wait(ctx, costOf(entries, len(f))); err != nil {
 			return err
 		}
-		if err := b.report(f, j, st, rank, workers); err != nil {
+		answered, err := b.report(f, j, st, rank, workers)
+		if err != nil {
 			return err
+		}
+		// One worker's report is cheap, but not an answer to all of them.
+		if rank != allRanks && answered > 0 {
+			if err := u.wait(ctx, answered*costOf(workers, 0)); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// report hands the job one report.
-func (b *Balancer) report(f frame.Frame, j *job, st *stream, rank, workers int) error {
+// report hands the job one report, and says how many steps that answered.
+func (b *Balancer) report(f frame.Frame, j *job, st *stream, rank, workers int) (answered int, err error) {
 	defer b.parse(f)()
 	r := new(evenstepv1.BalanceRequest)
 	if err := f.Parse(r); err != nil {
-		return notAMessage(err)
+		return 0, notAMessage(err)
 	}
 	if r.GetReport() == nil {
-		return invalid("request: not a report; after its open a stream carries nothing else")
+		return 0, invalid("request: not a report; after its open a stream carries nothing else")
 	}
 	if err := checkReport(r.GetReport(), rank, workers); err != nil {
-		return err
+		return 0, err
 	}
-	j.report(st, r.GetReport())
-	return nil
+	return j.report(st, r.GetReport()), nil
 }
 
 // parse waits for a turn to parse the frame, until done. Small ones have no turns.
@@ -272,7 +270,7 @@ func (b *Balancer) hold(key jobKey, workers int) (*job, error) {
 	defer b.mu.Unlock()
 	j := b.jobs[key]
 	if j == nil {
-		j = &job{log: b.log.With("job", key.id), measures: b.measures}
+		j = &job{log: b.log.With("job", key.id, "owner", key.owner), comebacks: b.comebacks, measures: b.measures}
 	}
 	more := max(0, workers-j.charged)
 	if b.workers+more > maxAllWorkers {

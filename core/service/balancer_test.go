@@ -417,6 +417,8 @@ func TestAWrongReportNamesItsField(t *testing.T) {
 		"report.workers[2].rank: 3 is unknown":        newReport(0, 1, 0, 1, 3),
 		"report.workers[2].rank: 1 is unknown or rep": newReport(0, 1, 0, 1, 1),
 		"report.workers[1].compute_seconds: NaN":      worker(func(w *report) { w.ComputeSeconds = math.NaN() }),
+		"report.workers[1].compute_seconds: 1e+308":   worker(func(w *report) { w.ComputeSeconds = 1e308 }),
+		"report.workers[1].wait_seconds: 2e+12":       worker(func(w *report) { w.WaitSeconds = proto.Float64(2e12) }),
 		"report.workers[1].compute_seconds: -1":       worker(func(w *report) { w.ComputeSeconds = -1 }),
 		"report.workers[1].samples: +Inf":             worker(func(w *report) { w.Samples = math.Inf(1) }),
 		"report.workers[1].cpu_available: -2":         worker(func(w *report) { w.CpuAvailable = new(-2.0) }),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -26,6 +27,7 @@ type job struct {
 	// mu guards all below; whoever holds it never waits.
 	mu         sync.Mutex
 	log        hclog.Logger
+	comebacks  *rate.Limiter // of the core's, so that nobody floods its log
 	measures   *measures
 	opening    *opening // of the stream that began the state
 	problem    sizing.Problem
@@ -151,24 +153,23 @@ func (j *job) putOut(s *stream, err error) {
 	close(s.out)
 }
 
-// report takes a checked report that came in on the stream. Steps that were answered, and streams that are out, are
-// ignored.
-func (j *job) report(s *stream, r *evenstepv1.StepReport) {
+// report takes a checked report that came in on the stream, and says how many steps it answered. Steps that were answered,
+// and streams that are out, are ignored.
+func (j *job) report(s *stream, r *evenstepv1.StepReport) (answered int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.has(s) {
-		return
+		return 0
 	}
 	if j.gatherer != nil {
 		w := r.GetWorkers()[0]
 		j.hints[s.slot], j.newest[s.slot] = newHint(w), newCost(w)
 		j.learn(r)
 		j.gatherer.add(s.slot, r.GetStep(), r.GetNextFreeStep(), observation(j.opening.job.Workers[s.slot], w))
-		j.settle()
-		return
+		return j.settle()
 	}
 	if r.GetStep() < j.nextStep {
-		return
+		return 0
 	}
 	j.nextStep = r.GetStep() + 1
 	j.learn(r)
@@ -180,6 +181,7 @@ func (j *job) report(s *stream, r *evenstepv1.StepReport) {
 	j.makeRoom()
 	j.decide(seen, r.GetNextFreeStep()-r.GetStep())
 	j.answer(r.GetStep(), r.GetNextFreeStep())
+	return 1
 }
 
 // learn lets the profiles' learner see what the workers report.
@@ -204,10 +206,10 @@ func (j *job) sightings() (workload string, all []sighting) {
 
 // settle answers the steps that are complete. Sizes change only where every worker has reported the step, so that its
 // next_free_step is known, and has a stream, so that it will learn of the change: else the workers would not agree on
-// the sizes of a step, and their sum would be off.
-func (j *job) settle() {
+// the sizes of a step, and their sum would be off. It says how many steps it answered.
+func (j *job) settle() (answered int) {
 	if j.gatherer == nil {
-		return
+		return 0
 	}
 	for p := j.gatherer.pop(); p != nil; p = j.gatherer.pop() {
 		j.makeRoom()
@@ -217,7 +219,9 @@ func (j *job) settle() {
 			j.allocation.Reason = "not all workers reported the step and are here to learn of a change"
 		}
 		j.answer(p.step, p.nextFreeStep)
+		answered++
 	}
+	return answered
 }
 
 // decide lets the policy see what a step cost each worker and puts its sizes in force, for lag steps later.
@@ -268,6 +272,9 @@ func (j *job) makeRoom() {
 // answer queues the allocation in force on every stream, as the answer to a step. There is room: makeRoom saw to it,
 // and only the job adds.
 func (j *job) answer(step, fromStep uint64) {
+	if !j.answered && step > 0 && j.comebacks.Allow() {
+		j.log.Info("a job is back", "step", step, "workers", len(j.problem.Workers))
+	}
 	j.answered = true
 	j.allocation.FromStep = fromStep
 	response := newResponse(&j.allocation, step)

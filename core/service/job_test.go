@@ -1,14 +1,17 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -78,7 +81,7 @@ func TestEveryAnswerSumsToTheGlobalBatch(t *testing.T) {
 		if rapid.Bool().Draw(t, "a stream for each") {
 			slots = workers
 		}
-		j := &job{log: hclog.NewNullLogger(), measures: newMeasures()}
+		j := &job{log: hclog.NewNullLogger(), comebacks: rate.NewLimiter(1, 1), measures: newMeasures()}
 		readers := make([]*reader, slots)
 		for range rapid.IntRange(1, 200).Draw(t, "events") {
 			slot := rapid.IntRange(0, slots-1).Draw(t, "slot")
@@ -124,8 +127,8 @@ func drawReport(t *rapid.T, r *reader, workers int) *evenstepv1.StepReport {
 		if r.opening.rank == allRanks || r.opening.rank == rank {
 			report.Workers = append(report.Workers, &evenstepv1.WorkerReport{
 				Rank:           uint32(rank),
-				ComputeSeconds: rapid.OneOf(rapid.Float64Range(0, 1e300), rapid.Float64Range(0, 2)).Draw(t, "seconds"),
-				Samples:        rapid.OneOf(rapid.Float64Range(0, 1e300), rapid.Float64Range(0, 99)).Draw(t, "samples"),
+				ComputeSeconds: rapid.OneOf(rapid.Float64Range(0, mostQuantity), rapid.Float64Range(0, 2)).Draw(t, "seconds"),
+				Samples:        rapid.OneOf(rapid.Float64Range(0, mostQuantity), rapid.Float64Range(0, 99)).Draw(t, "samples"),
 			})
 		}
 	}
@@ -209,6 +212,25 @@ func (s *script) Send(r *evenstepv1.BalanceResponse) error {
 	return nil
 }
 
+// A core that restarted says which jobs came back; one that begins is none of them.
+func TestAJobThatComesBackIsLogged(t *testing.T) {
+	for step, want := range map[uint64]string{0: "", 7: `a job is back: job=job owner="" step=7 workers=3`} {
+		var log bytes.Buffer
+		b := NewBalancer("test", realPolicies, hclog.New(&hclog.LoggerOptions{Output: &log}))
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := b.Balance(&script{ctx: ctx, in: [][]byte{
+			marshal(t, &evenstepv1.BalanceRequest{Message: &evenstepv1.BalanceRequest_Open{Open: newOpen()}}),
+			marshal(t, request(newReport(step, 2, 0, 1, 2))), marshal(t, request(newReport(step+1, 2, 0, 1, 2))),
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if got := log.String(); want == "" && got != "" || strings.Count(got, want) != 1 && want != "" {
+			t.Errorf("step %d: the log says %q, want %q", step, got, want)
+		}
+	}
+}
+
 // Any three messages end in answers that are allocations, or in an error of the client's.
 func FuzzBalance(f *testing.F) {
 	f.Add(marshal(f, &evenstepv1.BalanceRequest{Message: &evenstepv1.BalanceRequest_Open{Open: newOpen()}}),
@@ -245,7 +267,7 @@ func FuzzBalance(f *testing.F) {
 	})
 }
 
-func marshal(f *testing.F, m proto.Message) []byte {
+func marshal(f testing.TB, m proto.Message) []byte {
 	f.Helper()
 	b, err := proto.Marshal(m)
 	if err != nil {

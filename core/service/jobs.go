@@ -2,59 +2,25 @@ package service
 
 import (
 	"cmp"
-	"context"
-	"maps"
 	"slices"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/evenstep/evenstep/core/identity"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
-// maxRegistered bounds the registrations of a core.
-const maxRegistered = 1 << 16
-
-// whose says which job the caller means by an id: one of their own, unless it is registered. One that is registered for
-// another is refused, but to operators.
-func (b *Balancer) whose(id string, caller identity.Caller) (jobKey, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	owner, registered := b.registered[id]
-	switch {
-	case !registered:
-		return jobKey{caller.Owner, id}, nil
-	case owner != caller.Owner && !caller.Operator:
-		return jobKey{}, status.Errorf(codes.PermissionDenied, "open.job: %s is registered for another user; give another id", id)
-	}
-	return jobKey{owner, id}, nil
-}
-
 // List gives the caller's jobs, or all to an operator, as the service definition says.
 func (b *Balancer) List(_ *evenstepv1.ListRequest, s evenstepv1.Jobs_ListServer) error {
-	caller, err := whoCalls(s.Context())
-	if err != nil {
+	call := callIn(s.Context())
+	u := call.user
+	if err := u.wait(s.Context(), costOf(b.allJobs(), 0)); err != nil {
 		return err
 	}
-	u, err := b.enter(caller.Owner)
-	if err != nil {
-		return err
-	}
-	defer b.exit(u)
-	if err := u.wait(s.Context(), openCost); err != nil {
-		return err
-	}
-	jobs, keys := b.seenBy(caller)
-	for _, key := range keys {
-		shown := &evenstepv1.JobStatus{Job: key.id, Owner: key.owner, Waiting: "registered; no worker has come yet"}
-		if j := jobs[key]; j != nil {
-			shown = j.status(key.owner)
-		}
+	for _, j := range b.seenBy(call.caller) {
+		shown := j.status()
 		if shown == nil {
 			continue
 		}
-		if err := u.wait(s.Context(), costOf(len(shown.GetWorkers()))); err != nil {
+		if err := u.wait(s.Context(), costOf(len(shown.GetWorkers()), 0)); err != nil {
 			return err
 		}
 		if err := s.Send(shown); err != nil {
@@ -64,62 +30,49 @@ func (b *Balancer) List(_ *evenstepv1.ListRequest, s evenstepv1.Jobs_ListServer)
 	return nil
 }
 
-// seenBy are the caller's jobs, and their keys in order. Those that are registered only have a key.
-func (b *Balancer) seenBy(caller identity.Caller) (map[jobKey]*job, []jobKey) {
+// seen is a job that is open, or one that is registered only.
+type seen struct {
+	key        jobKey
+	job        *job
+	registered *registration
+}
+
+func (s *seen) status() *evenstepv1.JobStatus {
+	if s.job == nil {
+		return s.registered.status(s.key.id)
+	}
+	return s.job.status(s.key.owner)
+}
+
+// allJobs is how many are looked through to find a caller's.
+func (b *Balancer) allJobs() int {
 	b.mu.Lock()
-	jobs := maps.Clone(b.jobs)
-	for id, owner := range b.registered {
-		key := jobKey{owner, id}
-		if jobs[key] == nil {
-			jobs[key] = nil
+	defer b.mu.Unlock()
+	return len(b.jobs) + len(b.registered)
+}
+
+// seenBy are the caller's jobs in order.
+func (b *Balancer) seenBy(caller identity.Caller) (all []seen) {
+	theirs := func(owner string) bool { return caller.Operator || owner == caller.Owner }
+	b.mu.Lock()
+	opened := map[string]bool{} // of the registrations
+	for key, j := range b.jobs {
+		if !theirs(key.owner) {
+			continue
+		}
+		all = append(all, seen{key: key, job: j})
+		if id, r := b.covering(key.id); r != nil && r.owner == key.owner {
+			opened[id] = true
+		}
+	}
+	for id, r := range b.registered {
+		if theirs(r.owner) && !opened[id] {
+			all = append(all, seen{key: jobKey{r.owner, id}, registered: r})
 		}
 	}
 	b.mu.Unlock()
-	maps.DeleteFunc(jobs, func(key jobKey, _ *job) bool { return !caller.Operator && key.owner != caller.Owner })
-	return jobs, slices.SortedFunc(maps.Keys(jobs), func(a, b jobKey) int {
-		return cmp.Or(cmp.Compare(a.owner, b.owner), cmp.Compare(a.id, b.id))
+	slices.SortFunc(all, func(a, b seen) int {
+		return cmp.Or(cmp.Compare(a.key.owner, b.key.owner), cmp.Compare(a.key.id, b.key.id))
 	})
-}
-
-// Register makes a job a user's, as the service definition says.
-func (b *Balancer) Register(ctx context.Context, r *evenstepv1.RegisterRequest) (*evenstepv1.RegisterResponse, error) {
-	if err := onlyOperators(ctx); err != nil {
-		return nil, err
-	}
-	if err := checkJobID(r.GetJob()); err != nil {
-		return nil, invalid("%v", err)
-	}
-	owner := identity.User(r.GetUid())
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	before, registered := b.registered[r.GetJob()]
-	switch {
-	case registered && before != owner:
-		return nil, status.Errorf(codes.AlreadyExists, "job: %s is registered for %s; unregister it first", r.GetJob(), before)
-	case !registered && len(b.registered) >= maxRegistered:
-		return nil, status.Errorf(codes.ResourceExhausted, "%d jobs are registered; unregister some", maxRegistered)
-	}
-	b.registered[r.GetJob()] = owner
-	return &evenstepv1.RegisterResponse{}, nil
-}
-
-// Unregister forgets a registration, as the service definition says.
-func (b *Balancer) Unregister(
-	ctx context.Context, r *evenstepv1.UnregisterRequest,
-) (*evenstepv1.UnregisterResponse, error) {
-	if err := onlyOperators(ctx); err != nil {
-		return nil, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.registered, r.GetJob())
-	return &evenstepv1.UnregisterResponse{}, nil
-}
-
-func onlyOperators(ctx context.Context) error {
-	caller, err := whoCalls(ctx)
-	if err == nil && !caller.Operator {
-		err = status.Error(codes.PermissionDenied, "only root and controllers register jobs for others")
-	}
-	return err
+	return all
 }

@@ -22,6 +22,10 @@ type Profiles interface {
 	Record(workload string, on cluster.Device, seen profile.Sighting)
 	// Expect says what is known of a workload on each of the devices.
 	Expect(workload string, on []cluster.Device) []profile.Expectation
+	// Rates says how fast a workload runs on each of the types.
+	Rates(workload string, types []string) []profile.Rate
+	// Recent are at most so many of the workloads that were measured on one of the types, the one seen last first.
+	Recent(types []string, most int) []string
 }
 
 // learner learns what the workers of a job show of their devices, whatever the job's policy learns.

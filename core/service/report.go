@@ -1,7 +1,6 @@
 package service
 
 import (
-	"math"
 	"strings"
 	"unicode"
 
@@ -9,6 +8,9 @@ import (
 	"github.com/evenstep/evenstep/core/speed"
 	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
+
+// mostQuantity bounds what is reported: beyond reason, but sums over all workers, and over years in the metrics, are finite.
+const mostQuantity = 1e12
 
 // checkReport checks the form of a report on a stream of the given rank, in a job of that many workers. It looks at
 // nothing that a lost, late or repeated message could explain: those are for the job to ignore.
@@ -57,8 +59,8 @@ func checkWorker(i int, w *evenstepv1.WorkerReport) error {
 		{"wait_seconds", w.GetWaitSeconds()},
 	} {
 		// Written so that NaN fails it too.
-		if !(quantity.value >= 0 && quantity.value <= math.MaxFloat64) {
-			return invalid("report.workers[%d].%s: %v is not a finite number >= 0", i, quantity.name, quantity.value)
+		if !(quantity.value >= 0 && quantity.value <= mostQuantity) {
+			return invalid("report.workers[%d].%s: %v is not a number from 0 to %g", i, quantity.name, quantity.value, mostQuantity)
 		}
 	}
 	if n := len(w.GetThrottleReasons()); n > maxReasons {

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"context"
 	"net"
 	"runtime/debug"
 	"strconv"
@@ -23,6 +22,12 @@ const (
 	maxMessageBytes = 4 << 20
 	// maxStreams bounds the streams of one connection; a client opens one, a launcher one for each of its workers.
 	maxStreams = 4096
+	// maxHeaderBytes bounds what is beside a call, as it unpacks.
+	maxHeaderBytes = 8 << 10
+	// What is taken before it is read: of each stream, and of all of a connection while it is on its way. GRPC would let
+	// both grow to 16 MiB.
+	streamWindowBytes = 64 << 10
+	connWindowBytes   = 1 << 20
 )
 
 // Server is a gRPC server with the services of the core.
@@ -37,19 +42,22 @@ func NewServer(b *Balancer, p *Placer, creds credentials.TransportCredentials, l
 		grpc.Creds(creds),
 		grpc.ForceServerCodecV2(frame.NewCodec()),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.StaticStreamWindowSize(streamWindowBytes), grpc.StaticConnWindowSize(connWindowBytes),
 		grpc.ConnectionTimeout(10*time.Second),
 		// A job may rest for hours; only a peer that no longer answers is given up, so that its ranks count as gone.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime: 5 * time.Second, PermitWithoutStream: true,
 		}),
-		grpc.StreamInterceptor(recoverer(log)),
-		grpc.UnaryInterceptor(unaryRecoverer(log)),
+		grpc.ChainStreamInterceptor(recoverer(log), b.admit),
 	)
-	evenstepv1.RegisterBalancerServer(s, b)
-	evenstepv1.RegisterJobsServer(s, b)
-	evenstepv1.RegisterPlacerServer(s, p)
+	all := frame.Registrar{Server: s}
+	evenstepv1.RegisterBalancerServer(all, b)
+	evenstepv1.RegisterJobsServer(all, b)
+	evenstepv1.RegisterProfilesServer(all, b)
+	evenstepv1.RegisterPlacerServer(all, p)
 	return &Server{grpc: s}
 }
 
@@ -76,13 +84,6 @@ func recoverer(log hclog.Logger) grpc.StreamServerInterceptor {
 	return func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 		defer recovered(log, info.FullMethod, &err)
 		return handler(srv, s)
-	}
-}
-
-func unaryRecoverer(log hclog.Logger) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, r any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
-		defer recovered(log, info.FullMethod, &err)
-		return handler(ctx, r)
 	}
 }
 

@@ -5,12 +5,14 @@ import (
 	"maps"
 
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/evenstep/evenstep/core/identity"
+	evenstepv1 "github.com/evenstep/evenstep/proto/evenstep/v1"
 )
 
 // What one user of a shared core may keep open, and send; docs/core.md lists them. These are our choices. Whoever the core's
@@ -20,17 +22,75 @@ const (
 	userJobs    = 256
 	userWorkers = 1 << 17 // of all jobs
 	userTold    = 1 << 22 // that streams are told of, each of those of its job
-	// userRate is what is taken each second, and in a burst: a message counts as one, and one more for each 64 workers that
-	// it is about. What comes faster waits.
+	// userRate is what is taken each second, and in a burst: see costOf. What comes faster waits.
 	userRate = 10000
-	openCost = 10 // of a stream, however it goes on
+	openCost = 10 // of a call, however it goes on
 )
+
+// operatorsOnly is what nobody else may do, by method.
+var operatorsOnly = map[string]string{
+	evenstepv1.Jobs_Register_FullMethodName:   "register jobs for others",
+	evenstepv1.Jobs_Unregister_FullMethodName: "register jobs for others",
+	evenstepv1.Profiles_Rates_FullMethodName:  "ask how fast workloads run",
+	evenstepv1.Placer_Place_FullMethodName:    "place jobs",
+}
 
 // user is what is kept of one while they have streams, or sent much just now. All but messages is guarded by the
 // Balancer's mutex.
 type user struct {
 	streams, jobs, workers, told int
 	messages                     *rate.Limiter
+}
+
+// admitted is a call that was let in, with who makes it.
+type admitted struct {
+	grpc.ServerStream
+	ctx    context.Context // of the stream, with the call in it
+	caller identity.Caller
+	user   *user // nil for whoever is not bounded
+}
+
+type admittedKey struct{}
+
+func (a *admitted) Context() context.Context { return a.ctx }
+
+// callIn is the call that a context is of. One that did not come through the server is an operator's.
+func callIn(ctx context.Context) *admitted {
+	if a, ok := ctx.Value(admittedKey{}).(*admitted); ok {
+		return a
+	}
+	return &admitted{caller: identity.Caller{Operator: true}}
+}
+
+// admit is an interceptor of all calls. Before anything of one is read, it refuses what the caller may not do, counts it
+// among their streams, and lets it wait for its turn.
+func (b *Balancer) admit(service any, s grpc.ServerStream, i *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	err := b.admitted(service, s, i.FullMethod, handle)
+	if err != nil && s.Context().Err() == nil { // else the client ended it
+		b.measures.refused.WithLabelValues(status.Code(err).String()).Inc()
+	}
+	return err
+}
+
+func (b *Balancer) admitted(service any, s grpc.ServerStream, method string, handle grpc.StreamHandler) error {
+	caller, err := whoCalls(s.Context())
+	if err != nil {
+		return err
+	}
+	if what := operatorsOnly[method]; what != "" && !caller.Operator {
+		return status.Error(codes.PermissionDenied, "only root and controllers "+what)
+	}
+	u, err := b.enter(caller.Owner)
+	if err != nil {
+		return err
+	}
+	defer b.exit(u)
+	if err := u.wait(s.Context(), openCost); err != nil {
+		return err
+	}
+	a := &admitted{ServerStream: s, caller: caller, user: u}
+	a.ctx = context.WithValue(s.Context(), admittedKey{}, a)
+	return handle(service, a)
 }
 
 // whoCalls says who is at the other end. Without TLS that is whoever the socket lets in, an operator.
@@ -139,5 +199,5 @@ func (u *user) wait(ctx context.Context, cost int) error {
 	return nil
 }
 
-// costOf is what a message about so many workers counts.
-func costOf(workers int) int { return 1 + workers/64 }
+// costOf is what a message about so many workers counts, of so many bytes: what is parsed of few bytes may be much.
+func costOf(workers, bytes int) int { return 1 + max(workers/64, bytes/2048) }

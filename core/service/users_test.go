@@ -2,9 +2,14 @@ package service
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"path/filepath"
 	"slices"
@@ -13,6 +18,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -83,6 +89,28 @@ func (c *shared) dialWith(config *tls.Config) *grpc.ClientConn {
 	}
 	c.t.Cleanup(func() { conn.Close() })
 	return conn
+}
+
+// other is a client whose certificate the same authority signed, and that is neither a node's nor a controller's.
+func (c *shared) other() *tls.Config {
+	c.t.Helper()
+	config, err := c.files("node").Client()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ca, err := tls.LoadX509KeyPair(filepath.Join(c.folder, "ca.pem"), filepath.Join(c.folder, "ca.key"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	key := config.Certificates[0].PrivateKey.(*ecdsa.PrivateKey)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{Subject: pkix.Name{CommonName: "other"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca.Leaf, &key.PublicKey, ca.PrivateKey)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	config.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
+	return config
 }
 
 // caller is a client, and what it says of itself beside each call.
@@ -203,6 +231,21 @@ func TestAUserNeitherReadsNorSteersNorEndsAnothersJob(t *testing.T) {
 	mine.reports(9)
 }
 
+func TestMetadataIsShort(t *testing.T) {
+	core := startShared(t, testPolicies)
+	node := core.dial("node")
+	for _, c := range []struct {
+		bytes int
+		works bool
+	}{{maxHeaderBytes / 2, true}, {maxHeaderBytes, false}} {
+		a := core.user(node, 1001)
+		a.ctx = metadata.AppendToOutgoingContext(a.ctx, "x", strings.Repeat("v", c.bytes))
+		if _, err := a.open("job"); (err == nil) != c.works {
+			t.Errorf("%d bytes: %v", c.bytes, err)
+		}
+	}
+}
+
 func TestOnlyANodeSpeaksForUsers(t *testing.T) {
 	core := startShared(t, testPolicies)
 	node := core.dial("node")
@@ -269,7 +312,7 @@ func TestRootRegistersJobsForOthers(t *testing.T) {
 	if _, err := b.open("slurm-7"); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("another user: got %v", err)
 	}
-	if got := a.statuses(); len(got) != 1 || got[0].GetWaiting() != "registered; no worker has come yet" {
+	if got := a.statuses(); len(got) != 1 || got[0].GetWaiting() != "registered; no worker is here" {
 		t.Errorf("its user sees %v", got)
 	}
 	a.mustOpen("slurm-7").reports(0)
@@ -368,8 +411,122 @@ func TestWhatComesTooFastWaits(t *testing.T) {
 	if err := calm.wait(t.Context(), userRate); err != nil {
 		t.Error(err)
 	}
-	if costOf(1) != 1 || costOf(64) != 2 || costOf(maxWorkers) > userRate {
+	if costOf(1, 70) != 1 || costOf(64, 0) != 2 || costOf(1, 2048) != 2 || costOf(maxWorkers, maxMessageBytes) > userRate {
 		t.Error("costs are not as docs/core.md says")
+	}
+}
+
+// What is much work for the core counts as much, however small the message is.
+func TestWorkCountsNotMessages(t *testing.T) {
+	core := startShared(t, testPolicies)
+	node := core.dial("node")
+	a := core.user(node, 1001)
+	spent := func(do func()) float64 {
+		core.balancer.mu.Lock()
+		u := core.balancer.user("uid 1001")
+		core.balancer.mu.Unlock()
+		u.messages = rate.NewLimiter(0, userRate) // which nothing fills
+		do()
+		return userRate - u.messages.Tokens()
+	}
+	for i := range 6400 {
+		core.balancer.registered[fmt.Sprint(i)] = &registration{owner: identity.User(1002)}
+	}
+	if got := spent(func() { a.list() }); got != openCost+101 {
+		t.Errorf("a look through 6,400 jobs counts %v", got)
+	}
+
+	// One of many ranks, alone, whose steps are answered once more than are kept are pending.
+	rank := uint32(0)
+	o := &evenstepv1.Open{Job: "job", GlobalBatch: 640, Rank: &rank, Workers: slices.Repeat([]*evenstepv1.Worker{{}}, 640)}
+	var s *client
+	report := func(step uint64) {
+		s.send(request(&evenstepv1.StepReport{Step: step, NextFreeStep: step + 1, Workers: []*evenstepv1.WorkerReport{{}}}))
+	}
+	if got := spent(func() {
+		var err error
+		if s, err = a.openAs(o); err != nil {
+			t.Fatal(err)
+		}
+	}); got != openCost+11 {
+		t.Errorf("an open of 640 workers counts %v", got)
+	}
+	if got := spent(func() {
+		for step := range uint64(maxPending + 2) {
+			report(step)
+		}
+		for range 2 {
+			if _, err := s.Recv(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		report(maxPending + 2) // taken once the one before is paid for
+		if _, err := s.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}); got < maxPending+3+2*11 {
+		t.Errorf("%d reports and 2 answers to 640 workers count %v", maxPending+3, got)
+	}
+}
+
+// What a user reports may be absurd, but what all are shown is numbers.
+func TestAbsurdTimesAreShownAsNumbers(t *testing.T) {
+	core := startShared(t, testPolicies)
+	a := core.user(core.dial("node"), 1001)
+	s := a.mustOpen("job")
+	for step, seconds := range []float64{mostQuantity, 5e-324} {
+		s.send(request(&evenstepv1.StepReport{Step: uint64(step), NextFreeStep: uint64(step) + 1, Workers: []*evenstepv1.WorkerReport{
+			{Rank: 0, ComputeSeconds: seconds, WaitSeconds: &seconds, Samples: 1},
+			{Rank: 1, ComputeSeconds: seconds, WaitSeconds: &seconds, Samples: 1}}}))
+		r, err := s.Recv()
+		if err != nil || math.IsInf(r.GetAllocation().GetStepSeconds(), 0) || math.IsNaN(r.GetAllocation().GetStepSeconds()) {
+			t.Errorf("%v: got %v, %v", seconds, r, err)
+		}
+		for _, j := range a.statuses() {
+			if j.GetStepSeconds() != 2*seconds || j.GetWaitShare() != 0.5 {
+				t.Errorf("%v: a step of %v s, %v of it wait", seconds, j.GetStepSeconds(), j.GetWaitShare())
+			}
+		}
+	}
+}
+
+func TestOnlyOperatorsDoWhatIsTheirs(t *testing.T) {
+	core := startShared(t, testPolicies)
+	user := core.user(core.dial("node"), 1001)
+	other := &caller{t, core.dialWith(core.other()), t.Context()}
+	controller := &caller{t, core.dial("controller"), t.Context()}
+	asks := map[string]func(*caller) error{
+		"register": func(c *caller) error { return c.register("j", 1) },
+		"unregister": func(c *caller) error {
+			_, err := evenstepv1.NewJobsClient(c.conn).Unregister(c.ctx, &evenstepv1.UnregisterRequest{Job: "j"})
+			return err
+		},
+		"rates": func(c *caller) error {
+			_, err := evenstepv1.NewProfilesClient(c.conn).Rates(c.ctx, &evenstepv1.RatesRequest{Types: []string{"a"}})
+			return err
+		},
+		"place": func(c *caller) error {
+			_, err := evenstepv1.NewPlacerClient(c.conn).Place(c.ctx, twoJobs())
+			return err
+		},
+	}
+	for name, ask := range asks {
+		for who, c := range map[string]*caller{"a user": user, "another certificate": other} {
+			if err := ask(c); status.Code(err) != codes.PermissionDenied {
+				t.Errorf("%s asks to %s: %v", who, name, err)
+			}
+		}
+		if err := ask(controller); err != nil {
+			t.Errorf("a controller asks to %s: %v", name, err)
+		}
+	}
+	// They are refused before they said what they ask.
+	s, err := user.conn.NewStream(user.ctx, &grpc.StreamDesc{ClientStreams: true}, evenstepv1.Placer_Place_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RecvMsg(new(evenstepv1.PlaceResponse)); status.Code(err) != codes.PermissionDenied {
+		t.Error(err)
 	}
 }
 

@@ -29,7 +29,8 @@ func ParseCluster(specification string, perNode int) (Cluster, error) {
 	total := 0
 	for _, part := range strings.Split(specification, ",") {
 		name, number, _ := strings.Cut(part, "=")
-		count, err := strconv.Atoi(number)
+		name = strings.TrimSpace(name)
+		count, err := strconv.Atoi(strings.TrimSpace(number))
 		switch {
 		case name == "" || err != nil || count < 1:
 			return c, fmt.Errorf("%.40q is not type=count with a count of at least 1", part)

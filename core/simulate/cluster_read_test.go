@@ -10,7 +10,7 @@ import (
 )
 
 func TestParseCluster(t *testing.T) {
-	got, err := ParseCluster("v100=8,k80=24", 4)
+	got, err := ParseCluster("v100=8, k80 = 24", 4)
 	if diff := cmp.Diff(Cluster{[]string{"v100", "k80"}, []int{8, 24}, 4}, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -225,6 +225,7 @@ func TestReadSacctRefuses(t *testing.T) {
 		}
 	}
 	for _, c := range [][2]string{
+		{"pattern,workload,pattern\n", "line 1: column pattern is twice in the header; give it once"},
 		{"pattern\n", "line 1: no column workload in the header; give pattern, workload"},
 		{"pattern,workload\n", "no rows; give at least one rule"},
 		{"pattern,workload\n[,w\n", `line 2: pattern: "[" is not a pattern as of a shell: resnet50-*`},

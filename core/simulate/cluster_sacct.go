@@ -108,7 +108,7 @@ func readAccount(t *table, rules []WorkloadRule, speeds *Throughputs) (j Cluster
 		return j, "a step of a job, not a job", nil
 	}
 	switch state, _, _ := strings.Cut(t.text("State"), " "); state {
-	case "PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "CONFIGURING":
+	case "PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "CONFIGURING", "RESIZING", "COMPLETING":
 		return j, "it has not ended: " + state, nil
 	}
 	submit := t.text("Submit")

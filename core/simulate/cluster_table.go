@@ -47,8 +47,19 @@ func openTable(r io.Reader, separator rune, mostBytes int64, columns ...string) 
 		if !t.has(name) {
 			return nil, fmt.Errorf("line 1: no column %s in the header; give %s", name, strings.Join(columns, ", "))
 		}
+		if err := checkOnce(t.columns, name); err != nil {
+			return nil, err
+		}
 	}
 	return t, nil
+}
+
+// checkOnce refuses a header that has a column twice: either could be meant.
+func checkOnce(header []string, name string) error {
+	if first := slices.Index(header, name); slices.Contains(header[first+1:], name) {
+		return fmt.Errorf("line 1: column %s is twice in the header; give it once", name)
+	}
+	return nil
 }
 
 func commaSeparated(r io.Reader) func() ([]string, int, error) {

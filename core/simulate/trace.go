@@ -80,10 +80,11 @@ func readHeader(table *csv.Reader) (header, error) {
 	find := func(names ...string) int {
 		for _, name := range names {
 			if i := slices.Index(record, name); i >= 0 {
+				err = cmp.Or(err, checkOnce(record, name))
 				return i
 			}
 		}
-		err = fmt.Errorf("line 1: no column %s in the header", strings.Join(names, " or "))
+		err = cmp.Or(err, fmt.Errorf("line 1: no column %s in the header", strings.Join(names, " or ")))
 		return -1
 	}
 	h := header{find("worker"), find("step", "time"), find("seconds", "batch_time_norm")}

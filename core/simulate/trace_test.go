@@ -51,6 +51,7 @@ func TestReadTraceRefuses(t *testing.T) {
 	for csv, want := range map[string]string{
 		"":                             "empty; give a header and a row for each worker and step",
 		"step,seconds\n":               "line 1: no column worker in the header",
+		"worker,step,seconds,step\n":   "line 1: column step is twice in the header; give it once",
 		"worker,seconds\n":             "line 1: no column step or time in the header",
 		"worker,step\n":                "line 1: no column seconds or batch_time_norm in the header",
 		header:                         "no rows; give one for each worker and step",

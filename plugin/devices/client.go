@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -15,14 +16,16 @@ import (
 
 const answerTimeout = 5 * time.Second
 
-// Describe asks a plugin for its version.
-func Describe(ctx context.Context, p *plugin.External) (version string, err error) {
+// Describe asks a plugin for its version. It takes as long as a start and that answer may.
+func Describe(p *plugin.External) (version string, err error) {
 	conn, err := p.Conn()
 	if err != nil {
 		return "", err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), plugin.DescribeTimeout)
+	defer cancel()
 	r, err := devicesv1.NewDevicesClient(conn).Describe(ctx, &devicesv1.DescribeRequest{})
-	return plugin.Line(r.GetVersion()), p.Fault(err)
+	return plugin.VersionOf(r.GetVersion()), p.Fault(err)
 }
 
 // New returns a prober that asks the plugin. One that does not answer in time, since a driver's call may hang, is
@@ -38,7 +41,7 @@ func (r *remote) Probe(ctx context.Context) (Report, error) {
 	}
 	asked, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	response, err := devicesv1.NewDevicesClient(conn).Probe(asked, &devicesv1.ProbeRequest{})
+	report, err := Ask(asked, conn)
 	switch {
 	case status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil:
 		err := fmt.Errorf("no answer within %v", answerTimeout)
@@ -46,6 +49,15 @@ func (r *remote) Probe(ctx context.Context) (Report, error) {
 		return Report{}, err
 	case err != nil:
 		return Report{}, r.plugin.Fault(err)
+	}
+	return report, nil
+}
+
+// Ask asks whoever serves the contract at the other end of the connection: a plugin, or a node's agent.
+func Ask(ctx context.Context, conn grpc.ClientConnInterface) (Report, error) {
+	response, err := devicesv1.NewDevicesClient(conn).Probe(ctx, &devicesv1.ProbeRequest{})
+	if err != nil {
+		return Report{}, err
 	}
 	report := fromWire(response)
 	if err := report.Check(); err != nil {

@@ -93,12 +93,12 @@ func TestANodeIsWhatAllSee(t *testing.T) {
 		Notes:   []string{"n", "no driver"},
 	}
 	for range 2 {
-		got, err := NewNode(cpu, f).Probe(t.Context())
+		got, err := NewNode(cpu, f, hclog.NewNullLogger()).Probe(t.Context())
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Fatal(err, diff)
 		}
 	}
-	if v, err := Describe(t.Context(), f.Plugins[0]); v != "1.2.3" || err != nil {
+	if v, err := Describe(f.Plugins[0]); v != "1.2.3" || err != nil {
 		t.Errorf("got %q, %v", v, err)
 	}
 }
@@ -122,17 +122,24 @@ func TestWhatAPluginFailsToSayIsInANote(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := folder(t, name)
-			got, err := NewNode(cpu, f).Probe(context.Background())
-			if diff := cmp.Diff(Report{Devices: cpu.Devices, Notes: []string{want}}, got); err != nil || diff != "" {
-				t.Fatal(err, diff)
+			var said strings.Builder
+			node := NewNode(cpu, folder(t, name), hclog.New(&hclog.LoggerOptions{Output: &said}))
+			for range 2 {
+				got, err := node.Probe(context.Background())
+				if diff := cmp.Diff(Report{Devices: cpu.Devices, Notes: []string{want}}, got); err != nil || diff != "" {
+					t.Fatal(err, diff)
+				}
+			}
+			// And once in the log.
+			if n := strings.Count(said.String(), "a devices plugin failed, so its devices are not known: plugin="); n != 1 {
+				t.Errorf("said %d times: %s", n, said.String())
 			}
 		})
 	}
 }
 
 func TestTwoPluginsCannotNameTheSameDevice(t *testing.T) {
-	got, err := NewNode(cpu, folder(t, "full", "twice")).Probe(t.Context())
+	got, err := NewNode(cpu, folder(t, "full", "twice"), hclog.NewNullLogger()).Probe(t.Context())
 	if err != nil || len(got.Devices) != 3 || len(got.Notes) != 2 || !strings.Contains(got.Notes[1],
 		`devices plugin twice failed: devices[3].id: "gpu0" is the id of devices[0] already`) {
 		t.Errorf("got %+v, %v", got, err)
@@ -141,12 +148,12 @@ func TestTwoPluginsCannotNameTheSameDevice(t *testing.T) {
 
 func TestANodeWithoutPlugins(t *testing.T) {
 	f := folder(t)
-	got, err := NewNode(cpu, f).Probe(t.Context())
+	got, err := NewNode(cpu, f, hclog.NewNullLogger()).Probe(t.Context())
 	want := []string{"GPUs are not looked for: there is no plugin for that in " + f.Path}
 	if diff := cmp.Diff(Report{Devices: cpu.Devices, Notes: want}, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	if _, err := NewNode(fixed{err: errors.New("broken")}, f).Probe(t.Context()); err == nil {
+	if _, err := NewNode(fixed{err: errors.New("broken")}, f, hclog.NewNullLogger()).Probe(t.Context()); err == nil {
 		t.Error("the built-in prober's failure was lost")
 	}
 }
@@ -154,7 +161,11 @@ func TestANodeWithoutPlugins(t *testing.T) {
 func TestARefusedPluginIsNoted(t *testing.T) {
 	f := folder(t, "full")
 	f.Plugins[0].Refused = errors.New("others may write to it")
-	got, err := NewNode(cpu, f).Probe(t.Context())
+	var said strings.Builder
+	got, err := NewNode(cpu, f, hclog.New(&hclog.LoggerOptions{Output: &said})).Probe(t.Context())
+	if !strings.Contains(said.String(), "a plugin is refused: plugin="+f.Plugins[0].Path) {
+		t.Errorf("the log has %q", said.String())
+	}
 	if err != nil || len(got.Notes) != 2 || got.Notes[0] != "devices plugin full is refused: others may write to it" {
 		t.Errorf("got %+v, %v", got, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/evenstep/evenstep/plugin"
 )
 
@@ -13,10 +15,22 @@ import (
 type Node struct {
 	builtin Prober
 	folder  *plugin.Folder
+	log     hclog.Logger
+
+	mu     sync.Mutex
+	failed map[string]string // by plugin: what the log has of it
 }
 
-// NewNode asks the built-in prober and the plugins of the folder.
-func NewNode(builtin Prober, folder *plugin.Folder) *Node { return &Node{builtin, folder} }
+// NewNode asks the built-in prober and the plugins of the folder. What is wrong with a plugin goes to the log too, once,
+// for who does not look at the notes.
+func NewNode(builtin Prober, folder *plugin.Folder, log hclog.Logger) *Node {
+	for _, p := range folder.Plugins {
+		if p.Kind == plugin.Devices && p.Refused != nil {
+			log.Warn("a plugin is refused", "plugin", p.Path, "error", p.Refused)
+		}
+	}
+	return &Node{builtin: builtin, folder: folder, log: log, failed: make(map[string]string)}
+}
 
 // Probe asks all at the same time. What a plugin fails to say is in a note; it is an error only of the built-in prober.
 func (n *Node) Probe(ctx context.Context) (Report, error) {
@@ -39,6 +53,9 @@ func (n *Node) Probe(ctx context.Context) (Report, error) {
 			// Together, so that no id is given to two.
 			err = Report{Devices: slices.Concat(all.Devices, builtin.Devices, r.Devices)}.Check()
 		}
+		if ctx.Err() == nil {
+			n.tell(p, err)
+		}
 		if err != nil {
 			all.Notes = append(all.Notes, fmt.Sprintf("devices plugin %s failed: %v", p.Name, err))
 			continue
@@ -49,6 +66,19 @@ func (n *Node) Probe(ctx context.Context) (Report, error) {
 	all.Devices = append(all.Devices, builtin.Devices...)
 	all.Notes = append(all.Notes, builtin.Notes...)
 	return all, nil
+}
+
+// tell logs how a plugin failed, unless it failed so before.
+func (n *Node) tell(p *plugin.External, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch said := n.failed[p.Path]; {
+	case err == nil:
+		delete(n.failed, p.Path)
+	case said != err.Error():
+		n.failed[p.Path] = err.Error()
+		n.log.Warn("a devices plugin failed, so its devices are not known", "plugin", p.Path, "error", err)
+	}
 }
 
 // notes say what is known without looking: which plugins are not asked.

@@ -15,7 +15,7 @@ func Serve(version string, p Prober) {
 }
 
 // Register adds the Devices service to a server.
-func Register(s *grpc.Server, version string, p Prober) {
+func Register(s grpc.ServiceRegistrar, version string, p Prober) {
 	devicesv1.RegisterDevicesServer(s, &server{version: version, prober: p})
 }
 

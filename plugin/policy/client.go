@@ -21,14 +21,16 @@ import (
 // answerTimeout is from a step to its answer.
 const answerTimeout = 2 * time.Second
 
-// Describe asks a plugin for its version.
-func Describe(ctx context.Context, p *plugin.External) (version string, err error) {
+// Describe asks a plugin for its version. It takes as long as a start and that answer may.
+func Describe(p *plugin.External) (version string, err error) {
 	conn, err := p.Conn()
 	if err != nil {
 		return "", err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), plugin.DescribeTimeout)
+	defer cancel()
 	r, err := policyv1.NewPolicyClient(conn).Describe(ctx, &policyv1.DescribeRequest{})
-	return plugin.Line(r.GetVersion()), p.Fault(err)
+	return plugin.VersionOf(r.GetVersion()), p.Fault(err)
 }
 
 // New is the constructor of the policy that a plugin decides. Nothing waits for the plugin: a step is handed to it, and
@@ -36,24 +38,67 @@ func Describe(ctx context.Context, p *plugin.External) (version string, err erro
 // and the reason of each decision says so. Such a policy has to be closed.
 func New(p *plugin.External, log hclog.Logger) sizing.Constructor {
 	return func(problem sizing.Problem, start []int) (sizing.Policy, error) {
-		stays, err := sizing.NewEqual(problem, start) // which checks both
+		r, err := newRemote(p, log, problem, start)
 		if err != nil {
 			return nil, err
 		}
-		d, _ := stays.Step(nil, 1)
-		d.Reason = "no answer from policy " + p.Name + " yet"
-		ctx, cancel := context.WithCancel(context.Background())
-		r := &remote{
-			plugin:   p,
-			log:      log,
-			problem:  problem,
-			steps:    make(chan *policyv1.SizeStep, 1),
-			cancel:   cancel,
-			decision: d,
-		}
-		go r.run(ctx, d.BatchSizes)
 		return r, nil
 	}
+}
+
+// Patient is the policy of one job that a plugin decides, for who has the time: each step waits for the answer to it.
+// What fails is an error in the end.
+type Patient struct {
+	remote *remote
+}
+
+// NewPatient begins a job. Patient has to be closed.
+func NewPatient(p *plugin.External, problem sizing.Problem, start []int) (*Patient, error) {
+	r, err := newRemote(p, hclog.NewNullLogger(), problem, start)
+	if err != nil {
+		return nil, err
+	}
+	return &Patient{r}, nil
+}
+
+// Step hands the step to the plugin and waits for the answer, for as long as an answer may take.
+func (p *Patient) Step(seen []speed.Observation, lag int) (d sizing.Decision, changed bool) {
+	p.remote.hand(seen, lag)
+	<-p.remote.answered
+	return p.remote.decide(seen, lag)
+}
+
+// Close ends the job. The error says why the plugin decided none but its first steps, if so.
+func (p *Patient) Close() error {
+	p.remote.cancel()
+	p.remote.mu.Lock()
+	defer p.remote.mu.Unlock()
+	return p.remote.failed
+}
+
+func newRemote(p *plugin.External, log hclog.Logger, problem sizing.Problem, start []int) (*remote, error) {
+	stays, err := sizing.NewEqual(problem, start) // which checks both
+	if err != nil {
+		return nil, err
+	}
+	if problem.GlobalBatch > math.MaxUint32 {
+		return nil, fmt.Errorf("global_batch: %d is more than plugins are told; give at most %d", problem.GlobalBatch,
+			math.MaxUint32)
+	}
+	d, _ := stays.Step(nil, 1)
+	d.Reason = "no answer from policy " + p.Name + " yet"
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &remote{
+		plugin:   p,
+		log:      log,
+		problem:  problem,
+		steps:    make(chan *policyv1.SizeStep, 1),
+		answered: make(chan struct{}, 1),
+		cancel:   cancel,
+		decision: d,
+	}
+	go r.run(ctx, d.BatchSizes)
+	return r, nil
 }
 
 // remote is one job's policy, decided by a plugin.
@@ -62,6 +107,7 @@ type remote struct {
 	log      hclog.Logger
 	problem  sizing.Problem
 	steps    chan *policyv1.SizeStep // the newest that was not sent yet
+	answered chan struct{}           // told of each answer, unless it is full, and closed after the last
 	cancel   context.CancelFunc
 	decision sizing.Decision // in force
 	builtin  *sizing.Auto    // decides in the plugin's place; nil while it does
@@ -74,6 +120,12 @@ type remote struct {
 
 // Step hands the step to the plugin and decides what the plugin answered last.
 func (r *remote) Step(seen []speed.Observation, lag int) (d sizing.Decision, changed bool) {
+	r.hand(seen, lag)
+	return r.decide(seen, lag)
+}
+
+// decide puts in force what the plugin answered last, or what is built in decides in its place.
+func (r *remote) decide(seen []speed.Observation, lag int) (d sizing.Decision, changed bool) {
 	if r.builtin != nil {
 		return r.stepInstead(seen, lag)
 	}
@@ -86,7 +138,6 @@ func (r *remote) Step(seen []speed.Observation, lag int) (d sizing.Decision, cha
 		r.why = fmt.Sprintf("policy %s failed (%v), so auto decides: ", r.plugin.Name, failed)
 		return r.stepInstead(seen, lag)
 	}
-	r.hand(seen, lag)
 	if answer == nil {
 		return r.decision, false
 	}
@@ -104,8 +155,11 @@ func (r *remote) Close() error {
 	return nil
 }
 
-// hand queues a step for the plugin. One that the plugin has not got to takes its place.
+// hand queues a step for the plugin, in the place of one that the plugin has not got to.
 func (r *remote) hand(seen []speed.Observation, lag int) {
+	if r.builtin != nil {
+		return
+	}
 	step := &policyv1.SizeStep{Lag: uint32(max(1, min(lag, math.MaxInt32)))}
 	for _, o := range seen {
 		step.Observed = append(step.Observed, &policyv1.Observation{Samples: o.Samples, Seconds: o.Seconds, Cpu: o.CPU,
@@ -126,6 +180,7 @@ func (r *remote) stepInstead(seen []speed.Observation, lag int) (d sizing.Decisi
 
 // run talks to the plugin until ctx ends or the plugin fails.
 func (r *remote) run(ctx context.Context, start []int) {
+	defer close(r.answered)
 	err := r.talk(ctx, start)
 	if ctx.Err() != nil {
 		return
@@ -172,6 +227,10 @@ func (r *remote) talk(ctx context.Context, start []int) error {
 			}
 			r.answer = answer
 			r.mu.Unlock()
+			select {
+			case r.answered <- struct{}{}:
+			default:
+			}
 		}
 	}
 }

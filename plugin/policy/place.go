@@ -2,7 +2,9 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -21,8 +23,8 @@ const planTimeout = 5 * time.Second
 type Place func(p *placement.Problem, policy string, s placement.Search) (*placement.Plan, error)
 
 // NewPlace returns a Place that asks the plugins for policies of their names and leaves all others to builtin. Auto of
-// builtin plans the problem in any case: its bound is the plan's, and its plan is taken where the plugin fails, which
-// Plan.Policy says and the log why.
+// builtin plans the problem at the same time: its bound is the plan's, and its plan is taken where the plugin fails or the
+// search has to stop first, which Plan.Policy says and the log why.
 func NewPlace(plugins []*plugin.External, builtin Place, log hclog.Logger) Place {
 	byName := make(map[string]*plugin.External)
 	for _, p := range plugins {
@@ -33,22 +35,59 @@ func NewPlace(plugins []*plugin.External, builtin Place, log hclog.Logger) Place
 		if external == nil {
 			return builtin(p, policy, s)
 		}
+		if err := p.Check(); err != nil {
+			return nil, err
+		}
+		planned := make(chan answer, 1)
+		go func() {
+			plan, err := plan(external, p)
+			planned <- answer{plan, err}
+		}()
 		auto, err := builtin(p, "auto", s)
 		if err != nil {
 			return nil, err
 		}
-		plan, err := plan(external, p)
-		if err != nil {
-			log.Warn("a policy plugin failed, so auto plans", "plugin", external.Path, "error", err)
+		a := waitFor(planned, s.Stop)
+		if a.err != nil {
+			log.Warn("a policy plugin failed, so auto plans", "plugin", external.Path, "error", a.err)
 			return auto, nil
 		}
-		plan.LowerBoundSeconds = min(auto.LowerBoundSeconds, plan.MeanSeconds)
-		return plan, nil
+		a.plan.LowerBoundSeconds = min(auto.LowerBoundSeconds, a.plan.MeanSeconds)
+		a.plan.Complete = auto.Complete
+		return a.plan, nil
+	}
+}
+
+// answer is a plugin's plan, or why there is none.
+type answer struct {
+	plan *placement.Plan
+	err  error
+}
+
+// waitFor waits for the answer, which takes no longer than a plugin may, until stop says not to; nil never does.
+func waitFor(planned <-chan answer, stop func() bool) answer {
+	ask := time.NewTicker(10 * time.Millisecond)
+	defer ask.Stop()
+	for {
+		select {
+		case a := <-planned:
+			return a
+		case <-ask.C:
+			if stop != nil && stop() {
+				return answer{err: errors.New("no plan before the deadline")}
+			}
+		}
 	}
 }
 
 // plan asks a plugin and checks its answer.
 func plan(external *plugin.External, p *placement.Problem) (*placement.Plan, error) {
+	for i := range p.Jobs {
+		if n := p.Jobs[i].GlobalBatch; n > math.MaxUint32 {
+			return nil, fmt.Errorf("jobs[%d].global_batch: %d is more than plugins are told; give at most %d", i, n,
+				math.MaxUint32)
+		}
+	}
 	conn, err := external.Conn()
 	if err != nil {
 		return nil, err
@@ -64,7 +103,11 @@ func plan(external *plugin.External, p *placement.Problem) (*placement.Plan, err
 	case err != nil:
 		return nil, external.Fault(err)
 	}
-	return placement.Adopt(p, external.Name, placed(response))
+	plan, err := placement.Adopt(p, external.Name, placed(response))
+	if err != nil {
+		return nil, errors.New(plugin.Line(err.Error())) // it quotes the plugin
+	}
+	return plan, nil
 }
 
 func (s *server) Place(_ context.Context, r *policyv1.PlaceRequest) (*policyv1.PlaceResponse, error) {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -86,6 +87,30 @@ func TestAutoPlansInThePlaceOfAPluginThatFails(t *testing.T) {
 				t.Errorf("got %+v, %v: %s", plan, err, said.String())
 			}
 		})
+	}
+}
+
+// The search that the caller bounds is not outlasted by a plugin.
+func TestAPlanThatIsLateIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	var said lines
+	place := NewPlace([]*plugin.External{external(t, "hangs")}, placement.Place, hclog.New(&hclog.LoggerOptions{Output: &said}))
+	asked := 0
+	stop := func() bool { asked++; return asked > 20 }
+	plan, err := place(twoJobs(), "hangs", placement.Search{Stop: stop})
+	if err != nil || plan.Policy != "auto" || !strings.Contains(said.String(), "no plan before the deadline") {
+		t.Errorf("got %+v, %v: %s", plan, err, said.String())
+	}
+}
+
+func TestAPlanThatDoesNotFitTheWire(t *testing.T) {
+	p := twoJobs()
+	p.Jobs[1].GlobalBatch = math.MaxUint32 + 1
+	var said lines
+	place := NewPlace([]*plugin.External{external(t, "moves")}, placement.Place, hclog.New(&hclog.LoggerOptions{Output: &said}))
+	if plan, err := place(p, "moves", placement.Search{}); err != nil || plan.Policy != "auto" ||
+		!strings.Contains(said.String(), "jobs[1].global_batch: 4294967296 is more than plugins are told") {
+		t.Errorf("got %+v, %v: %s", plan, err, said.String())
 	}
 }
 

@@ -48,6 +48,7 @@ var plugins = map[string]step{
 		time.Sleep(time.Hour)
 		return sizing.Decision{}, false
 	},
+	"late":      nil,
 	"refuses":   nil,
 	"unwilling": nil,
 }
@@ -75,6 +76,9 @@ func TestMain(m *testing.M) {
 		}
 		return job{p, plugins[name]}, nil
 	}}
+	if name == "late" {
+		time.Sleep(plugin.DescribeTimeout + time.Second)
+	}
 	if name == "unwilling" {
 		p.Size = nil
 	}
@@ -156,6 +160,14 @@ func TestAPluginDecides(t *testing.T) {
 	}
 	if d, changed := p.Step(seen24, 4); changed || !slices.Equal(d.BatchSizes, []int{6, 8, 10}) {
 		t.Errorf("the same answer again: %+v, %v", d, changed)
+	}
+}
+
+// A start may take longer than an answer.
+func TestAPluginThatTakesItsTimeToStartSaysWhatItIs(t *testing.T) {
+	t.Parallel()
+	if version, err := Describe(external(t, "late")); version != "1.2.3" || err != nil {
+		t.Errorf("got %q, %v", version, err)
 	}
 }
 
@@ -256,6 +268,45 @@ func atoi(digits string) (n int) {
 		n = 10*n + int(d-'0')
 	}
 	return n
+}
+
+// Who has the time gets the answer to each step from that step, and how it failed in the end.
+func TestAPatientCallerWaits(t *testing.T) {
+	for name, why := range map[string]string{
+		"moves":    "",
+		"stays":    "",
+		"nonsense": "batch_sizes: they sum to 26; give sizes that sum to global_batch 24",
+		"panics":   "its process died",
+		"hangs":    "no answer within 2s",
+		"refuses":  "not this job",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, err := NewPatient(external(t, name), problem24, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for step := range 20 {
+				d, changed := p.Step(seen24, 4)
+				if name == "moves" && (changed != (step == 0) || !slices.Equal(d.BatchSizes, []int{6, 8, 10})) {
+					t.Errorf("step %d: %+v, %v", step, d, changed)
+				}
+				if err := problem24.CheckSizes(d.BatchSizes); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := p.Close(); why == "" && err != nil || why != "" && (err == nil || err.Error() != why) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if _, err := NewPatient(external(t, "moves"), problem24, []int{24}); err == nil {
+		t.Error("a job that cannot be began")
+	}
+	large := sizing.Problem{GlobalBatch: math.MaxUint32 + 1, Quantum: 1, Workers: []sizing.Worker{{Max: math.MaxUint32 + 1}}}
+	if _, err := NewPatient(external(t, "moves"), large, nil); err == nil || !strings.HasPrefix(err.Error(), "global_batch: ") {
+		t.Errorf("what does not fit the wire: %v", err)
+	}
 }
 
 func TestAJobThatCannotBe(t *testing.T) {

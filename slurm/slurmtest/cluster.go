@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,9 +36,10 @@ var Mixed = []Node{
 
 // Options say what is special about a cluster.
 type Options struct {
-	Nodes     []Node // nil for Mixed
-	Config    string // more lines of slurm.conf
-	JobSubmit string // text of job_submit.lua; empty for none
+	Nodes     []Node   // nil for Mixed
+	Config    string   // more lines of slurm.conf
+	JobSubmit string   // text of job_submit.lua; empty for none
+	Operators []string // users; where there are any, slurmdbd keeps them, in a MariaDB
 }
 
 // Cluster is a running cluster.
@@ -46,7 +48,9 @@ type Cluster struct {
 	t      testing.TB
 	root   string // where the packages are unpacked
 	nodes  []Node
-	munge  *Daemon
+	// munge, and where there are accounts the database and slurmdbd, in the order in which they start.
+	services []*Daemon
+	database []string // how it is started
 	// Controller and Nodes are the daemons, to be stopped and started by tests.
 	Controller *Daemon
 	Nodes      map[string]*Daemon
@@ -71,10 +75,12 @@ func Start(t testing.TB, o Options) *Cluster {
 		t.Fatal(err)
 	}
 	c.configure(o)
-	c.munge = c.daemon("munged", "--foreground", "--force", "--socket="+c.path("munge.socket"),
+	c.service("munged", "--foreground", "--force", "--socket="+c.path("munge.socket"),
 		"--key-file="+c.path("munge.key"), "--pid-file="+c.path("munge.pid"), "--seed-file="+c.path("munge.seed"))
-	c.munge.Start()
 	c.WaitFor("munge's socket", func() bool { _, err := os.Stat(c.path("munge.socket")); return err == nil })
+	if len(o.Operators) > 0 {
+		c.startAccounts(o.Operators)
+	}
 	c.Controller = c.daemon("slurmctld", "-D")
 	c.Controller.Start()
 	for _, n := range o.Nodes {
@@ -137,6 +143,10 @@ func (c *Cluster) configure(o Options) {
 		}
 	}
 	ports := freePorts(c.t, len(o.Nodes)+1)
+	accounts := "AccountingStorageType=accounting_storage/none"
+	if len(o.Operators) > 0 {
+		accounts = c.configureAccounts(me.Username)
+	}
 	plugins, err := filepath.Glob(filepath.Join(c.root, "usr/lib/*/slurm-wlm"))
 	if err != nil || len(plugins) != 1 {
 		c.t.Fatalf("no plugins in %s", c.root)
@@ -160,7 +170,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
+%s
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
@@ -170,7 +180,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 KillWait=2
 `, ports[0], c.path("munge.socket"), me.Username, me.Username, c.path("state"), c.path("spool-%n"),
-		c.path("slurmctld.pid"), c.path("slurmd-%n.pid"), plugins[0])
+		c.path("slurmctld.pid"), c.path("slurmd-%n.pid"), plugins[0], accounts)
 	if o.JobSubmit != "" {
 		conf.WriteString("JobSubmitPlugins=lua\n")
 		c.write("job_submit.lua", o.JobSubmit, 0o644)
@@ -314,12 +324,19 @@ func (c *Cluster) WaitFor(what string, condition func() bool) {
 func (c *Cluster) state() string {
 	nodes, _ := c.Try("sinfo", "-N", "-l")
 	jobs, _ := c.Try("squeue", "-a", "-r")
-	return nodes + jobs + c.Controller.tail()
+	logs := ""
+	for _, d := range c.services {
+		logs += d.tail()
+	}
+	if c.Controller != nil {
+		logs += c.Controller.tail()
+	}
+	return nodes + jobs + logs
 }
 
 // end stops the cluster and all that it ran.
 func (c *Cluster) end() {
-	if c.t.Failed() && c.Controller != nil {
+	if c.t.Failed() {
 		c.t.Log(c.state())
 	}
 	if c.Controller != nil && c.Controller.running() {
@@ -333,8 +350,8 @@ func (c *Cluster) end() {
 	if c.Controller != nil {
 		c.Controller.Stop()
 	}
-	if c.munge != nil {
-		c.munge.Stop()
+	for _, d := range slices.Backward(c.services) {
+		d.Stop()
 	}
 	c.killStrays()
 	os.RemoveAll(c.Folder)

@@ -1,6 +1,6 @@
 """Trains a little; a worker on node m2 takes three times as long for a sample, as on a slower device.
 
-Each rank prints its node, and its batch sizes in the first step and in the last.
+Each rank prints its node, its number, and its batch sizes in the first step and in the last.
 """
 
 import os
@@ -39,7 +39,7 @@ def main() -> None:
     for (x,) in DataLoader(dataset, batch_sampler=sampler):
         sizes.append(len(x))
         model(x).square().mean().backward()
-    print(f"{node} first {sizes[0]} last {sizes[-1]}", flush=True)
+    print(f"{node} rank {dist.get_rank()} first {sizes[0]} last {sizes[-1]}", flush=True)
     dist.destroy_process_group()
 
 

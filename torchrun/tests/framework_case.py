@@ -7,7 +7,7 @@ weights with those that `alone` gave; `ranks` runs the script in real processes 
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,11 @@ class Witness:
 
     def stepped(self, model: nn.Module) -> None:
         """Compare the weights with those of the next step."""
-        for mine, other in zip(model.parameters(), self.expected[self.steps].weights, strict=True):
+        self.differ(model, self.expected[self.steps].weights)
+
+    def differ(self, model: nn.Module, weights: Sequence[torch.Tensor]) -> None:
+        """Compare the weights with those given."""
+        for mine, other in zip(model.parameters(), weights, strict=True):
             whole = mine.full_tensor() if hasattr(mine, "full_tensor") else mine  # type: ignore[operator]
             # Some weights stay what they are but for rounding, as do an attention's key biases, which begin with 0.
             self.worst = max(self.worst, ((whole - other).abs().max() / other.abs().max().clamp(min=1e-3)).item())

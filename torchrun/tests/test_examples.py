@@ -41,6 +41,27 @@ def test_a_frameworks_example_continues_from_its_checkpoint(
     assert again.count("epoch 0") <= first.count("epoch 0") // 2
 
 
+@pytest.mark.parametrize("script", ["train_lightning.py", "train_fabric.py"])
+def test_lightnings_examples_continue_from_their_checkpoints(
+    tmp_path: Path, evenstep_binary: Path, script: str
+) -> None:
+    pytest.importorskip("lightning")
+    train = (*TORCHRUN, str(EXAMPLES / script), f"--checkpoint={tmp_path / 'checkpoint'}")
+    assert "epoch 0: loss" in run(*train, "--epochs=1", binary=evenstep_binary)
+    assert "epoch 1: loss" in run(*train, "--epochs=2", binary=evenstep_binary)
+
+
+def test_the_example_that_draws_its_own_batches_continues(tmp_path: Path, evenstep_binary: Path) -> None:
+    train = (*TORCHRUN, str(EXAMPLES / "train_get_batch.py"), "--batch=4", f"--checkpoint={tmp_path / 'checkpoint'}")
+    assert run(*train, "--steps=50", binary=evenstep_binary).startswith("step 0: train")
+    assert run(*train, "--steps=100", binary=evenstep_binary).startswith("step 50: train")
+
+
+def test_the_example_of_a_stream_trains(evenstep_binary: Path) -> None:
+    train = (*TORCHRUN, str(EXAMPLES / "train_stream.py"), "--epochs=1")
+    assert run(*train, binary=evenstep_binary).startswith("epoch 0: loss")
+
+
 def test_the_trainers_example_trains(tmp_path: Path, evenstep_binary: Path) -> None:
     pytest.importorskip("transformers")
     train = (*TORCHRUN, str(EXAMPLES / "train_trainer.py"), f"--out={tmp_path}", "--epochs=1")

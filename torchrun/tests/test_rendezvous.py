@@ -38,8 +38,9 @@ def test_the_flag_alone_gives_each_job_its_core(new_job: Callable[..., Job]) -> 
 
 
 def test_a_shared_core_is_handed_on(new_job: Callable[..., Job]) -> None:
-    job = new_job(EVENSTEP_ADDR="unix:/run/evenstep/core.sock")
+    job = new_job(EVENSTEP_ADDR="unix:/run/evenstep/core.sock", EVENSTEP_JOB="slurm-7")
     assert job.start().wait(40) == 0
+    assert job.lines(1)[0]["EVENSTEP_JOB"].startswith("slurm-7/1-")
     assert job.lines(1)[0]["EVENSTEP_ADDR"] == "unix:/run/evenstep/core.sock"
     assert not job.lines(1)[0]["SOCKET_THERE"]
 
@@ -117,6 +118,26 @@ def test_the_core_moves_with_group_rank_0(job: Job) -> None:
     job.finish()
     assert first.wait(40) == 0
     assert job.processes() == []
+
+
+def test_workers_are_numbered_as_the_plan_lists_their_nodes(job: Job) -> None:
+    meeting = ("--nnodes=2", "--nproc-per-node=2", f"--rdzv-endpoint=localhost:{free_port()}", "--rdzv-id=planned")
+    # torch ranks agents by address; the one that sorts first, and joins first, is the plan's second.
+    job.environment["EVENSTEP_NODE_RANK"] = "10"
+    second = job.start(*meeting, "--local-addr=127.0.0.1", worker="reduce stay")
+    eventually(lambda: len(job.processes()) > 0)
+    job.environment["EVENSTEP_NODE_RANK"] = "9"
+    first = job.start(*meeting, "--local-addr=localhost", worker="reduce stay")
+    lines = sorted(job.lines(4), key=lambda line: int(line["RANK"]))
+    assert [line["EVENSTEP_AGENT_PID"] for line in lines] == [str(first.pid)] * 2 + [str(second.pid)] * 2
+    assert [line["RANK"] for line in lines] == ["0", "1", "2", "3"]
+    assert [line["SUM"] for line in lines] == [4] * 4
+    # The workers meet where rank 0 is, and so is the core, to which it alone speaks.
+    assert {line["MASTER_ADDR"] for line in lines} == {"localhost"}
+    (core,) = job.cores()
+    assert f"PPid:\t{first.pid}\n" in Path(f"/proc/{core}/status").read_text()
+    job.finish()
+    assert [first.wait(40), second.wait(40)] == [0, 0]
 
 
 def test_a_core_that_dies_is_back_at_its_address(job: Job) -> None:

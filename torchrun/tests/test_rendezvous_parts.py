@@ -29,9 +29,8 @@ def test_the_entry_point_loads_no_torch() -> None:
 
 def test_settings_come_from_the_flag_before_the_environment() -> None:
     environ = {"EVENSTEP_ADDR": "unix:/run/core", "EVENSTEP_POLICY": "auto", "EVENSTEP_WORKLOAD": ""}
-    assert Settings.read({}, environ | {"EVENSTEP_AGENT_ADDR": "unix:/a"}) == Settings(
-        "unix:/run/core", "auto", None, None, "unix:/a"
-    )
+    more = {"EVENSTEP_AGENT_ADDR": "unix:/a", "EVENSTEP_NODE_RANK": "3", "EVENSTEP_JOB": "slurm-7"}
+    assert Settings.read({}, environ | more) == Settings("unix:/run/core", "auto", None, None, "unix:/a", 3, "slurm-7")
     config = {"core": "unix:/run/a core", "policy": "of-a-plugin", "workload": "a.b:c/d@1+2-3", "timeout": 900}
     config["plugin_dir"] = "/opt/plugins"
     assert Settings.read(config, environ) == Settings(
@@ -49,6 +48,7 @@ def test_settings_come_from_the_flag_before_the_environment() -> None:
         ({"plugin_dir": "plugins"}, {}, "plugin_dir in --rdzv-conf: 'plugins' is not valid; give /PATH of a folder"),
         ({"workload": "a b"}, {}, "workload in --rdzv-conf: 'a b' is not valid; give 1 to 128 of A-Za-z0-9._:/@+-"),
         ({"workload": "a\n"}, {}, "workload in --rdzv-conf: 'a\\n' is not valid; give 1 to 128 of A-Za-z0-9._:/@+-"),
+        ({}, {"EVENSTEP_NODE_RANK": "-1"}, "EVENSTEP_NODE_RANK: '-1' is not valid; give a whole number from 0 to"),
         ({"workload": "a" * 129}, {}, "give 1 to 128 of A-Za-z0-9._:/@+-"),
     ],
 )
@@ -74,6 +74,22 @@ def test_the_environment_is_set_for_a_launch_only(monkeypatch: pytest.MonkeyPatc
     assert os.environ["EVENSTEP_ADDR"].startswith("unix:/")
     assert handler.shutdown()
     assert dict(os.environ) == before | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+
+@pytest.mark.parametrize(
+    ("places", "ranks"),
+    [
+        ([2, 0, 1], [2, 0, 1]),
+        ([10, 30, 20, 0], [1, 3, 2, 0]),
+        ([1, 0, 1, 0], [2, 0, 3, 1]),  # two agents on a node stay as torch has them
+        ([2, None, 1], [0, 1, 2]),
+        ([None], [0]),
+    ],
+)
+def test_agents_are_ranked_by_the_places_of_their_nodes(places: list[int | None], ranks: list[int]) -> None:
+    from evenstep.rendezvous.handler import _ranks
+
+    assert _ranks(places) == ranks
 
 
 def test_the_binary_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from evenstep.torch import BalancedBatchSampler
-from evenstep.torch.sampler import split
+from evenstep.torch.shares import split
 
 
 def of_rank(monkeypatch: pytest.MonkeyPatch, rank: int, world: int, *args: Any, **kwargs: Any) -> BalancedBatchSampler:

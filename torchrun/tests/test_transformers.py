@@ -20,6 +20,7 @@ CASES = (
     ("rows dropped", 2),
     ("words", 2),
     ("few words", 2),
+    ("lines", 2),
     ("llama", 1),
     ("llama", 2),
     ("llama, each by its own tokens", 2),
@@ -129,5 +130,7 @@ def test_what_uneven_batches_exclude_is_refused(
 def test_only_a_trainer_is_balanced_and_once(trainer: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"^trainer: int is not a Trainer"):
         evenstep.torch.hf.balance(3)
+    with pytest.raises(TypeError, match=r"^count: int is not callable"):
+        evenstep.torch.hf.balance(trainer(), count=3)
     with pytest.raises(ValueError, match=r"^trainer: it is balanced already"):
         evenstep.torch.hf.balance(evenstep.torch.hf.balance(trainer()))

@@ -16,10 +16,14 @@ def test_a_fresh_environment_needs_the_wheel_only(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(PACKAGE)]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("evenstep-*.whl")
-    assert "-py3-none-manylinux" in wheel.name
+    plugin_binary = PACKAGE.parent / "build/plugins/evenstep-devices-nvml"
+    symbols = subprocess.run(["objdump", "-T", plugin_binary], check=True, capture_output=True, text=True).stdout
+    needs = max(map(int, re.findall(r"\(GLIBC_2\.(\d+)", symbols)))
+    assert f"-py3-none-manylinux_2_{max(17, needs)}_" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
     plugin = "evenstep/bin/plugins/evenstep-devices-nvml"
-    assert {"evenstep/bin/evenstep", plugin, "evenstep/py.typed", "evenstep/v1/balancer_pb2.py"} <= set(names)
+    nomads = "evenstep/bin/nomad-plugins/evenstep-device"
+    assert {"evenstep/bin/evenstep", plugin, nomads, "evenstep/py.typed", "evenstep/v1/balancer_pb2.py"} <= set(names)
     assert not [name for name in names if "test" in name]
 
     venv.create(tmp_path / "venv", with_pip=True)

@@ -7,6 +7,7 @@ package cpu
 import (
 	"bytes"
 	"context"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenstep/evenstep/plugin"
 	"github.com/evenstep/evenstep/plugin/devices"
 )
 
@@ -51,11 +53,14 @@ func (p *Prober) Probe(context.Context) (devices.Report, error) {
 	cpus, groups := p.allowed(), p.groups()
 	now := p.look(cpus, groups)
 	d := devices.Device{ID: "cpu", Kind: devices.CPU, Type: p.model(), Cores: len(cpus)}
-	quota := groups.quota()
-	if quota < float64(len(cpus)) {
-		d.QuotaCores = quota
+	least := math.Inf(1)
+	for _, q := range now.quotas {
+		least = min(least, q.cpus)
 	}
-	d.CoresAvailable = available(p.last, now, len(cpus), quota)
+	if least < float64(len(cpus)) {
+		d.QuotaCores = least
+	}
+	d.CoresAvailable = available(p.last, now, len(cpus))
 	if now.throttled > p.last.throttled {
 		d.Throttle = []string{"CPU quota"}
 	}
@@ -68,27 +73,29 @@ func (p *Prober) Probe(context.Context) (devices.Report, error) {
 type moment struct {
 	at        time.Time
 	idle      float64 // seconds that the CPUs that we may run on were idle
-	used      float64 // seconds of CPU time that count against the quota
-	throttled int     // times that the quota stopped somebody
+	quotas    map[string]quota
+	throttled int // times that a quota stopped somebody
 }
 
 func (p *Prober) look(cpus map[int]bool, g groups) moment {
-	m := moment{at: p.now(), idle: p.idle(cpus), used: g.used()}
-	m.throttled = g.throttled()
-	return m
+	return moment{at: p.now(), idle: p.idle(cpus), quotas: g.quotas(), throttled: g.throttled()}
 }
 
-// available is what is left for others, in CPUs: what was idle, but no more than what is left of the quota.
-func available(before, now moment, cpus int, quota float64) *float64 {
+// available is what is left for others, in CPUs: what was idle, but no more than what is left of each quota.
+func available(before, now moment, cpus int) *float64 {
 	seconds := now.at.Sub(before.at).Seconds()
-	cores := (now.idle - before.idle) / seconds
+	cores := min((now.idle-before.idle)/seconds, float64(cpus))
 	if math.IsNaN(cores) {
 		return nil
 	}
-	if used := (now.used - before.used) / seconds; !math.IsInf(quota, 1) && !math.IsNaN(used) {
-		cores = min(cores, quota-used)
+	for folder, q := range now.quotas {
+		cores = min(cores, q.cpus)
+		used := (q.used - before.quotas[folder].used) / seconds
+		if _, there := before.quotas[folder]; there && !math.IsNaN(used) {
+			cores = min(cores, q.cpus-used)
+		}
 	}
-	cores = max(0, min(cores, float64(cpus), quota))
+	cores = max(0, cores)
 	cores = math.Round(cores*100) / 100 // ticks tell no more
 	return &cores
 }
@@ -120,10 +127,20 @@ func (p *Prober) idle(cpus map[int]bool) float64 {
 	return sum
 }
 
-// allowed are the CPUs that this process may run on, which its cpuset has narrowed already.
+// allowed are the CPUs that this process may run on, which its cpuset has narrowed already, without those that are only
+// possible, such as a virtual machine has many.
 func (p *Prober) allowed() map[int]bool {
+	cpus := list(field(p.read("proc/self/status"), "Cpus_allowed_list:"))
+	if online := list(p.read("sys/devices/system/cpu/online")); len(online) > 0 {
+		maps.DeleteFunc(cpus, func(n int, _ bool) bool { return !online[n] })
+	}
+	return cpus
+}
+
+// list reads numbers as the kernel writes them: 0-1,3.
+func list(text string) map[int]bool {
 	cpus := make(map[int]bool)
-	for part := range strings.SplitSeq(field(p.read("proc/self/status"), "Cpus_allowed_list:"), ",") {
+	for part := range strings.SplitSeq(text, ",") {
 		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
 		if !isRange {
 			last = first
@@ -144,7 +161,7 @@ func (p *Prober) model() string {
 	text := p.read("proc/cpuinfo")
 	for _, name := range []string{"model name", "Model", "cpu"} { // of x86, arm and power
 		if model := field(text, name); model != "" {
-			return strings.TrimSpace(strings.TrimPrefix(model, ":"))
+			return strings.TrimSpace(plugin.Line(strings.TrimPrefix(model, ":")))
 		}
 	}
 	return ""

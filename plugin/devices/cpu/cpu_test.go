@@ -123,6 +123,64 @@ func TestProbe(t *testing.T) {
 			later: map[string]string{"sys/fs/cgroup/cpu.stat": "usage_usec 9000000\nnr_throttled 0\n"},
 			want:  devices.Device{QuotaCores: 0.5, CoresAvailable: at(0.0)},
 		},
+		"a pod whose other container is busy, and one that is ours": { // each has its quota, the pod that of both
+			files: map[string]string{
+				"proc/self/mountinfo":                mount2,
+				"proc/self/cgroup":                   "0::/pod/ours\n",
+				"sys/fs/cgroup/cpu.max":              "max 100000\n",
+				"sys/fs/cgroup/pod/cpu.max":          "800000 100000\n",
+				"sys/fs/cgroup/pod/cpu.stat":         "usage_usec 0\n",
+				"sys/fs/cgroup/pod/ours/cpu.max":     "200000 100000\n",
+				"sys/fs/cgroup/pod/ours/cpu.stat":    "usage_usec 0\n",
+				"sys/fs/cgroup/pod/ours/memory.max":  "max\n",
+				"sys/fs/cgroup/pod/memory.max":       "100\n", // whose use is not known
+				"sys/fs/cgroup/pod/ours/memory.high": "1\n",
+			},
+			idle: 10,
+			later: map[string]string{
+				"sys/fs/cgroup/pod/cpu.stat":      "usage_usec 60000000\n", // six CPUs of eight
+				"sys/fs/cgroup/pod/ours/cpu.stat": "usage_usec 5000000\n",
+			},
+			want: devices.Device{QuotaCores: 2, CoresAvailable: at(1.5)},
+		},
+		"a group that is limited while we look": {
+			files: map[string]string{
+				"proc/self/mountinfo":      mount2,
+				"proc/self/cgroup":         "0::/a\n",
+				"sys/fs/cgroup/a/cpu.max":  "max 100000\n",
+				"sys/fs/cgroup/a/cpu.stat": "usage_usec 0\nuser_usec 0\n",
+			},
+			idle: 10,
+			later: map[string]string{
+				"sys/fs/cgroup/a/cpu.max":  "100000 100000\n",
+				"sys/fs/cgroup/a/cpu.stat": "usage_usec 2500000\n",
+			},
+			want: devices.Device{QuotaCores: 1, CoresAvailable: at(0.75)},
+		},
+		"one that we were moved to, whose use before is not known": {
+			files: map[string]string{
+				"proc/self/mountinfo":      mount2,
+				"proc/self/cgroup":         "0::/a\n",
+				"sys/fs/cgroup/b/cpu.max":  "100000 100000\n",
+				"sys/fs/cgroup/b/cpu.stat": "usage_usec 99000000\n",
+			},
+			idle:  10,
+			later: map[string]string{"proc/self/cgroup": "0::/b\n"},
+			want:  devices.Device{QuotaCores: 1, CoresAvailable: at(1.0)},
+		},
+		"CPUs that are only possible": {
+			files: map[string]string{
+				"proc/self/status":              "Cpus_allowed_list:\t0-255\n",
+				"sys/devices/system/cpu/online": "0-1,3\n",
+			},
+			idle: 10,
+			want: devices.Device{CoresAvailable: at(3.0)},
+		},
+		"a model of any bytes": {
+			files: map[string]string{"proc/cpuinfo": "model name\t: Some\tCPU\x1b@ 2\xff GHz\n"},
+			idle:  10,
+			want:  devices.Device{CoresAvailable: at(3.0)},
+		},
 		"groups of version 1": {
 			files: map[string]string{
 				"proc/self/mountinfo":                             mount1,

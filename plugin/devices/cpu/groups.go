@@ -66,18 +66,30 @@ func (g *groups) add(controller, root, point, own string) {
 	g.folders[controller] = append(folders, point)
 }
 
-// quota is the CPUs' worth of time that a process gets at most; infinite without a limit.
-func (g groups) quota() float64 {
-	quota := math.Inf(1)
+// quota is what a group gets of CPU time, together with those below it.
+type quota struct {
+	cpus float64 // CPUs' worth of time; infinite without a limit
+	used float64 // seconds so far; NaN where that cannot be read
+}
+
+// quotas are those that there are, by the group's folder.
+func (g groups) quotas() map[string]quota {
+	quotas := make(map[string]quota)
 	for _, folder := range g.folders[""] {
 		limit, period, _ := strings.Cut(strings.TrimSpace(g.prober.read(folder, "cpu.max")), " ")
-		quota = min(quota, ratio(limit, period))
+		used := number(field(g.prober.read(folder, "cpu.stat"), "usage_usec")) / 1e6
+		quotas[folder] = quota{ratio(limit, period), used}
 	}
-	for _, folder := range g.folders["cpu"] {
-		quota = min(quota, ratio(strings.TrimSpace(g.prober.read(folder, "cpu.cfs_quota_us")),
-			strings.TrimSpace(g.prober.read(folder, "cpu.cfs_period_us"))))
+	for i, folder := range g.folders["cpu"] {
+		used := math.NaN()
+		// In version 1 the time is another controller's, whose groups are the same ones in practice.
+		if i < len(g.folders["cpuacct"]) {
+			used = number(g.prober.read(g.folders["cpuacct"][i], "cpuacct.usage")) / 1e9
+		}
+		quotas[folder] = quota{ratio(strings.TrimSpace(g.prober.read(folder, "cpu.cfs_quota_us")),
+			strings.TrimSpace(g.prober.read(folder, "cpu.cfs_period_us"))), used}
 	}
-	return quota
+	return quotas
 }
 
 // ratio is limit / period, infinite where limit is no limit.
@@ -88,22 +100,6 @@ func ratio(limit, period string) float64 {
 		return math.Inf(1)
 	}
 	return l / p
-}
-
-// used is the CPU time, in seconds, of the outermost group that has a quota; NaN where that cannot be read.
-func (g groups) used() float64 {
-	for _, folder := range slices.Backward(g.folders[""]) {
-		if text := g.prober.read(folder, "cpu.max"); text != "" && !strings.HasPrefix(text, "max") {
-			return number(field(g.prober.read(folder, "cpu.stat"), "usage_usec")) / 1e6
-		}
-	}
-	// In version 1 the time is another controller's, whose groups are the same ones in practice.
-	for i, folder := range slices.Backward(g.folders["cpu"]) {
-		if number(g.prober.read(folder, "cpu.cfs_quota_us")) > 0 && i < len(g.folders["cpuacct"]) {
-			return number(g.prober.read(g.folders["cpuacct"][i], "cpuacct.usage")) / 1e9
-		}
-	}
-	return math.NaN()
 }
 
 // throttled counts how often a quota stopped a process of these groups.

@@ -5,6 +5,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/evenstep/evenstep/plugin"
 	"github.com/evenstep/evenstep/plugin/devices"
 )
 
@@ -109,27 +111,36 @@ type reader struct {
 	fault   nvml.Return // why the GPU can no longer be asked
 }
 
-// ask gets a value, if the driver has the function and the device supports it. Nothing more is asked of a GPU that is
-// gone.
+// ask gets a value, if the driver has the function and the device supports it; else it is zero, whatever the driver left
+// there. Nothing more is asked of a GPU that is gone.
 func ask[T any](r *reader, function string, get func() (T, nvml.Return)) (value T, known bool) {
 	if r.fault != nvml.SUCCESS || !r.library.has(function) {
 		return value, false
 	}
-	value, ret := get()
+	got, ret := get()
 	if ret == nvml.ERROR_GPU_IS_LOST || ret == nvml.ERROR_RESET_REQUIRED {
 		r.fault = ret
 	}
-	return value, ret == nvml.SUCCESS
+	if ret != nvml.SUCCESS {
+		return value, false
+	}
+	return got, true
 }
 
 // scaled is a measured quantity in our unit; nil where it is not known.
 func scaled(r *reader, function string, unit float64, get func() (uint32, nvml.Return)) *float64 {
 	value, known := ask(r, function, get)
-	if !known {
+	if !known || value == math.MaxUint32 { // NVML's word for not available
 		return nil
 	}
 	x := float64(value) * unit
 	return &x
+}
+
+// text is a text of the driver's, which may be any bytes.
+func text(r *reader, function string, get func() (string, nvml.Return)) string {
+	said, _ := ask(r, function, get)
+	return strings.TrimSpace(plugin.Line(said))
 }
 
 // gpu reads a whole GPU.
@@ -145,15 +156,17 @@ func (r *reader) gpu(id string, h nvml.Device) devices.Device {
 	}); known {
 		d.ComputeCapability = version
 	}
-	d.Cores, _ = ask(r, "nvmlDeviceGetNumGpuCores", h.GetNumGpuCores)
+	if cores, known := ask(r, "nvmlDeviceGetNumGpuCores", h.GetNumGpuCores); known && cores < math.MaxUint32 {
+		d.Cores = cores
+	}
 	r.speed(&d, h)
 	d.NVLinkPeers = r.peers(h)
 	if errors, known := ask(r, "nvmlDeviceGetTotalEccErrors", func() (uint64, nvml.Return) {
 		return h.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
-	}); known {
+	}); known && errors < math.MaxUint64 {
 		d.ECCErrors = &errors
 	}
-	if r.fault == nvml.SUCCESS {
+	if r.fault == nvml.SUCCESS && d.UUID != "" {
 		d.XIDs = r.library.seen(d.UUID, h)
 	}
 	return d
@@ -161,14 +174,14 @@ func (r *reader) gpu(id string, h nvml.Device) devices.Device {
 
 // identity reads what a GPU and a MIG device have alike.
 func (r *reader) identity(d *devices.Device, h nvml.Device) {
-	if name, known := ask(r, "nvmlDeviceGetName", h.GetName); known {
-		d.Type = name
+	d.Type = text(r, "nvmlDeviceGetName", h.GetName)
+	d.UUID = text(r, "nvmlDeviceGetUUID", h.GetUUID)
+	memory, known := ask(r, "nvmlDeviceGetMemoryInfo", h.GetMemoryInfo)
+	if !known || memory.Total == math.MaxUint64 {
+		return
 	}
-	if uuid, known := ask(r, "nvmlDeviceGetUUID", h.GetUUID); known {
-		d.UUID = uuid
-	}
-	if memory, known := ask(r, "nvmlDeviceGetMemoryInfo", h.GetMemoryInfo); known {
-		d.MemoryBytes = memory.Total
+	d.MemoryBytes = memory.Total
+	if memory.Free <= memory.Total {
 		d.MemoryFreeBytes = &memory.Free
 	}
 }
@@ -176,8 +189,11 @@ func (r *reader) identity(d *devices.Device, h nvml.Device) {
 // speed reads how fast a GPU runs, how fast it could, and why it does not.
 func (r *reader) speed(d *devices.Device, h nvml.Device) {
 	most := func(clock nvml.ClockType) float64 {
-		mhz, _ := ask(r, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return h.GetMaxClockInfo(clock) })
-		return float64(mhz)
+		mhz := scaled(r, "nvmlDeviceGetMaxClockInfo", 1, func() (uint32, nvml.Return) { return h.GetMaxClockInfo(clock) })
+		if mhz == nil {
+			return 0
+		}
+		return *mhz
 	}
 	d.SMClockMaxMHz, d.MemoryClockMaxMHz = most(nvml.CLOCK_SM), most(nvml.CLOCK_MEM)
 	d.SMClockMHz = scaled(r, "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) {
@@ -216,7 +232,7 @@ func address(info nvml.PciInfo) string {
 		}
 		text.WriteByte(byte(c))
 	}
-	return text.String()
+	return plugin.Line(text.String())
 }
 
 // peers are the PCI addresses at the other ends of the NVLinks, each once.
@@ -249,7 +265,7 @@ func (r *reader) migs(gpu devices.Device, h nvml.Device) (found []devices.Device
 		return nil
 	}
 	most, _ := ask(r, "nvmlDeviceGetMaxMigDeviceCount", h.GetMaxMigDeviceCount)
-	for i := range most {
+	for i := range min(most, maxMIGs) {
 		part, ret := h.GetMigDeviceHandleByIndex(i)
 		if ret != nvml.SUCCESS {
 			continue // there is none of that number
@@ -264,14 +280,16 @@ func (r *reader) migs(gpu devices.Device, h nvml.Device) (found []devices.Device
 }
 
 const (
+	maxMIGs     = 64   // that a GPU may have; today's have 7
 	maxXIDs     = 16   // that are kept of a GPU
 	eventMillis = 1000 // that one wait for an event takes at most
+	eventRest   = 100 * time.Millisecond
 )
 
 // watch begins to collect the critical errors that the driver reports, if it can.
 func (l *library) watch() {
 	l.watched, l.xids = make(map[string]bool), make(map[string][]uint32)
-	if !l.has("nvmlEventSetCreate") || !l.has("nvmlDeviceRegisterEvents") ||
+	if !l.has("nvmlEventSetCreate") || !l.has("nvmlDeviceRegisterEvents") || !l.has("nvmlDeviceGetUUID") ||
 		!l.has("nvmlEventSetWait_v2", "nvmlEventSetWait") {
 		return
 	}
@@ -285,6 +303,7 @@ func (l *library) watch() {
 	go func() {
 		for {
 			l.wait(events)
+			time.Sleep(eventRest) // so that a flood of them costs little
 		}
 	}()
 }

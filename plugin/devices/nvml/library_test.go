@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -230,5 +231,47 @@ func TestWhyTheLibraryDoesNotWork(t *testing.T) {
 	r := probe(t, New("/no/such/library"))
 	if want := "no NVIDIA GPUs: the library /no/such/library cannot be loaded"; !slices.Equal(r.Notes, []string{want}) {
 		t.Errorf("got %q", r.Notes)
+	}
+}
+
+// Whatever bytes and numbers a driver gives, what comes of them is a report, in which nonsense is not known.
+func TestWhatADriverSaysIsNotBelieved(t *testing.T) {
+	s, l := node(t, gpus.A30_PCIE_24GB, gpus.A30_PCIE_24GB)
+	odd := gpu(s, 0)
+	odd.GetNameFunc = func() (string, nvml.Return) { return " NVIDIA\x1b[31m\u00a0A30\xff\n", nvml.SUCCESS }
+	odd.GetUUIDFunc = func() (string, nvml.Return) { return "GPU-\x00", nvml.SUCCESS }
+	odd.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) {
+		return nvml.Memory{Total: 1 << 30, Free: math.MaxUint64}, nvml.SUCCESS
+	}
+	odd.GetNumGpuCoresFunc = func() (int, nvml.Return) { return math.MaxUint32, nvml.SUCCESS }
+	odd.GetClockInfoFunc = func(nvml.ClockType) (uint32, nvml.Return) { return math.MaxUint32, nvml.SUCCESS }
+	odd.GetPowerUsageFunc = func() (uint32, nvml.Return) { return math.MaxUint32, nvml.SUCCESS }
+	odd.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) {
+		return math.MaxUint64, nvml.SUCCESS
+	}
+	// A call that fails may leave anything behind.
+	odd.GetMaxClockInfoFunc = func(nvml.ClockType) (uint32, nvml.Return) { return 1980, nvml.ERROR_NOT_SUPPORTED }
+	gpu(s, 1).GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) {
+		return nvml.Memory{Total: math.MaxUint64, Free: math.MaxUint64}, nvml.SUCCESS
+	}
+	r := seen(t, l)
+	want := devices.Device{ID: "gpu0", Kind: devices.GPU, Type: "NVIDIA [31m A30", UUID: "GPU-", PCI: "0000:00:00.0",
+		MemoryBytes: 1 << 30, ComputeCapability: "8.0"}
+	if diff := cmp.Diff(want, r.Devices[0]); diff != "" {
+		t.Error(diff)
+	}
+	if r.Devices[1].MemoryBytes != 0 || r.Devices[1].MemoryFreeBytes != nil {
+		t.Errorf("got %+v", r.Devices[1])
+	}
+}
+
+func TestAGPUInMIGModeWithoutMIGDevicesIsNamed(t *testing.T) {
+	s, l := node(t, gpus.A100_PCIE_40GB)
+	gpu(s, 0).MigMode = nvml.DEVICE_MIG_ENABLE
+	gpu(s, 0).GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return math.MaxUint32, nvml.SUCCESS }
+	gpu(s, 0).GetMigDeviceHandleByIndexFunc = func(int) (nvml.Device, nvml.Return) { return nil, nvml.ERROR_NOT_FOUND }
+	r := seen(t, l)
+	if want := "gpu0: it is in MIG mode and has no MIG devices"; len(r.Devices) > 0 || !slices.Equal(r.Notes, []string{want}) {
+		t.Errorf("got %+v", r)
 	}
 }

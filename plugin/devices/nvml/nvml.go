@@ -18,11 +18,14 @@ import (
 // patience bounds the wait for the driver: once for the number of GPUs and once for all of them.
 const patience = 1500 * time.Millisecond
 
+// maxGPUs bounds how many GPUs are asked, whatever the driver says that there are.
+const maxGPUs = 128
+
 // driver is what the prober asks of NVML. Each call may hang. Calls about different GPUs come at the same time.
 type driver interface {
 	// count loads the driver's library, if that is not done, and counts the GPUs.
 	count() (int, error)
-	// read reads one GPU: itself, or the MIG devices that it is divided into.
+	// read reads one GPU: itself, or the MIG devices that it is divided into, which may be none.
 	read(index int) ([]devices.Device, error)
 }
 
@@ -52,10 +55,14 @@ func (p *Prober) Probe(context.Context) (devices.Report, error) {
 	case count == 0:
 		return note("no NVIDIA GPUs: the driver has none"), nil
 	}
-	for len(p.gpus) < count {
+	for len(p.gpus) < min(count, maxGPUs) {
 		p.gpus = append(p.gpus, new(call[[]devices.Device]))
 	}
-	return p.read(count), nil
+	r := p.read(min(count, maxGPUs))
+	if count > maxGPUs {
+		r.Notes = append(r.Notes, fmt.Sprintf("the driver speaks of %d GPUs; the first %d are shown", count, maxGPUs))
+	}
+	return r, nil
 }
 
 func note(format string, args ...any) devices.Report {
@@ -75,8 +82,11 @@ func (p *Prober) read(count int) (r devices.Report) {
 	}
 	asked.Wait()
 	for i, err := range failures {
-		if err != nil {
+		switch {
+		case err != nil:
 			r.Notes = append(r.Notes, fmt.Sprintf("gpu%d: %v", i, err))
+		case len(found[i]) == 0:
+			r.Notes = append(r.Notes, fmt.Sprintf("gpu%d: it is in MIG mode and has no MIG devices", i))
 		}
 		r.Devices = append(r.Devices, found[i]...)
 	}

@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -111,5 +112,17 @@ func TestThrottleReasonsInWords(t *testing.T) {
 		if got := throttle(set); !slices.Equal(got, want) {
 			t.Errorf("%#x: got %q, want %q", set, got, want)
 		}
+	}
+}
+
+func TestMoreGPUsThanThereAre(t *testing.T) {
+	s := &scripted{
+		gpus: func() (int, error) { return math.MaxUint32, nil },
+		gpu:  func(index int) ([]devices.Device, error) { return nil, errors.New("there is none") },
+	}
+	r := probe(t, &Prober{driver: s, patience: time.Minute})
+	last := "the driver speaks of 4294967295 GPUs; the first 128 are shown"
+	if len(r.Notes) != maxGPUs+1 || r.Notes[maxGPUs] != last || s.reads.Load() != maxGPUs {
+		t.Errorf("%d notes, %d reads: %q", len(r.Notes), s.reads.Load(), r.Notes[len(r.Notes)-1])
 	}
 }

@@ -523,6 +523,7 @@ func (x *StepReport) GetWorkers() []*WorkerReport {
 	return nil
 }
 
+// WorkerReport is of one worker; its numbers are at most 10^12, but for bytes.
 type WorkerReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Rank  uint32                 `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`

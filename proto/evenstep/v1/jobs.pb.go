@@ -288,8 +288,15 @@ func (x *WorkerStatus) GetHere() bool {
 type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in Open.
-	Job           string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	Uid           uint32 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Uid uint32 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	// As in Open; what is shown until the job opens. Empty and 0 where not known.
+	Workload    string `protobuf:"bytes,3,opt,name=workload,proto3" json:"workload,omitempty"`
+	GlobalBatch uint32 `protobuf:"varint,4,opt,name=global_batch,json=globalBatch,proto3" json:"global_batch,omitempty"`
+	// Who registers; empty for whoever is no node.
+	Node string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
+	// Of the job on this node, as the scheduler names them; at most 64.
+	Devices       []string `protobuf:"bytes,6,rep,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -338,6 +345,34 @@ func (x *RegisterRequest) GetUid() uint32 {
 	return 0
 }
 
+func (x *RegisterRequest) GetWorkload() string {
+	if x != nil {
+		return x.Workload
+	}
+	return ""
+}
+
+func (x *RegisterRequest) GetGlobalBatch() uint32 {
+	if x != nil {
+		return x.GlobalBatch
+	}
+	return 0
+}
+
+func (x *RegisterRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RegisterRequest) GetDevices() []string {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
 type RegisterResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -375,8 +410,10 @@ func (*RegisterResponse) Descriptor() ([]byte, []int) {
 }
 
 type UnregisterRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// Which of its nodes is done with it; empty for all.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -414,6 +451,13 @@ func (*UnregisterRequest) Descriptor() ([]byte, []int) {
 func (x *UnregisterRequest) GetJob() string {
 	if x != nil {
 		return x.Job
+	}
+	return ""
+}
+
+func (x *UnregisterRequest) GetNode() string {
+	if x != nil {
+		return x.Node
 	}
 	return ""
 }
@@ -485,13 +529,18 @@ const file_evenstep_v1_jobs_proto_rawDesc = "" +
 	"\x0fcompute_seconds\x18\x04 \x01(\x01R\x0ecomputeSeconds\x12&\n" +
 	"\fwait_seconds\x18\x05 \x01(\x01H\x00R\vwaitSeconds\x88\x01\x01\x12\x12\n" +
 	"\x04here\x18\x06 \x01(\bR\x04hereB\x0f\n" +
-	"\r_wait_seconds\"5\n" +
+	"\r_wait_seconds\"\xa2\x01\n" +
 	"\x0fRegisterRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x10\n" +
-	"\x03uid\x18\x02 \x01(\rR\x03uid\"\x12\n" +
-	"\x10RegisterResponse\"%\n" +
+	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x1a\n" +
+	"\bworkload\x18\x03 \x01(\tR\bworkload\x12!\n" +
+	"\fglobal_batch\x18\x04 \x01(\rR\vglobalBatch\x12\x12\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\x12\x18\n" +
+	"\adevices\x18\x06 \x03(\tR\adevices\"\x12\n" +
+	"\x10RegisterResponse\"9\n" +
 	"\x11UnregisterRequest\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\"\x14\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"\x14\n" +
 	"\x12UnregisterResponse2\xda\x01\n" +
 	"\x04Jobs\x12:\n" +
 	"\x04List\x12\x18.evenstep.v1.ListRequest\x1a\x16.evenstep.v1.JobStatus0\x01\x12G\n" +

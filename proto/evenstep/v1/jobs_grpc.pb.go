@@ -37,13 +37,15 @@ const (
 type JobsClient interface {
 	// List gives the caller's jobs, ordered by owner and id, one message each.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[JobStatus], error)
-	// Register makes a job the user's: the user and operators may open it, nobody else. It holds until Unregister or until
-	// the core ends. What is open already stays whose it is.
+	// Register makes a job the user's, and all jobs whose ids begin with its id and a slash: the user and operators may open
+	// them, nobody else. It holds until Unregister or until the core ends. What is open already stays whose it is. A job on
+	// several nodes is registered by each.
 	//
 	// PERMISSION_DENIED: the caller is no operator. ALREADY_EXISTS: it is registered for another. RESOURCE_EXHAUSTED: too
 	// many are registered. INVALID_ARGUMENT names the field.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
-	// Unregister forgets a registration, if there is one. Streams that are open stay.
+	// Unregister forgets a registration, if there is one, when the last of its nodes is done with it. What the jobs under it
+	// showed of devices is kept on disk then. Streams that are open stay.
 	Unregister(ctx context.Context, in *UnregisterRequest, opts ...grpc.CallOption) (*UnregisterResponse, error)
 }
 
@@ -105,13 +107,15 @@ func (c *jobsClient) Unregister(ctx context.Context, in *UnregisterRequest, opts
 type JobsServer interface {
 	// List gives the caller's jobs, ordered by owner and id, one message each.
 	List(*ListRequest, grpc.ServerStreamingServer[JobStatus]) error
-	// Register makes a job the user's: the user and operators may open it, nobody else. It holds until Unregister or until
-	// the core ends. What is open already stays whose it is.
+	// Register makes a job the user's, and all jobs whose ids begin with its id and a slash: the user and operators may open
+	// them, nobody else. It holds until Unregister or until the core ends. What is open already stays whose it is. A job on
+	// several nodes is registered by each.
 	//
 	// PERMISSION_DENIED: the caller is no operator. ALREADY_EXISTS: it is registered for another. RESOURCE_EXHAUSTED: too
 	// many are registered. INVALID_ARGUMENT names the field.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
-	// Unregister forgets a registration, if there is one. Streams that are open stay.
+	// Unregister forgets a registration, if there is one, when the last of its nodes is done with it. What the jobs under it
+	// showed of devices is kept on disk then. Streams that are open stay.
 	Unregister(context.Context, *UnregisterRequest) (*UnregisterResponse, error)
 	mustEmbedUnimplementedJobsServer()
 }

@@ -11,7 +11,12 @@ import uuid
 from collections.abc import Mapping
 
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
-from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+)
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler as create_c10d_handler
 
@@ -37,7 +42,7 @@ def create_handler(params: RendezvousParameters) -> "EvenstepRendezvousHandler":
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     backend, store = create_backend(params)
     inner = create_c10d_handler(store, backend, params)
-    return EvenstepRendezvousHandler(inner, store, settings)
+    return EvenstepRendezvousHandler(inner, store, settings, params.local_addr)
 
 
 def _with_endpoint(params: RendezvousParameters) -> RendezvousParameters:
@@ -62,12 +67,15 @@ def _with_endpoint(params: RendezvousParameters) -> RendezvousParameters:
 class EvenstepRendezvousHandler(RendezvousHandler):
     """Leaves the rendezvous to torch, and at the end of each round sets the environment that its workers inherit.
 
-    The agent of group rank 0 starts the private core, unless a shared one is named, and tells the others its address.
-    Each starts an agent of evenstep for its workers, unless one runs on the node for all.
+    Where each agent knows its node's place in the plan, workers are numbered in that order: the batch sizes that the
+    job starts with are planned for ranks. The agent of group rank 0 starts the private core, unless a shared one is
+    named, and tells the others its address. Each starts an agent of evenstep for its workers, unless one runs on the
+    node for all.
     """
 
-    def __init__(self, inner: RendezvousHandler, store: Store, settings: Settings) -> None:
-        """Wrap `inner`, whose rounds all see `store`."""
+    def __init__(self, inner: RendezvousHandler, store: Store, settings: Settings, address: str | None) -> None:
+        """Wrap `inner`, whose rounds all see `store`. Others reach this host at `address`, or else by its name."""
+        self._address = address
         self._inner = inner
         self._store = store
         self._settings = settings
@@ -84,6 +92,7 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         info = self._inner.next_rendezvous()
         # torch gives each round a store of its own, so nobody can read what another round said.
         round_store = PrefixStore("evenstep", info.store)
+        info = self._in_order(info, round_store)
         if info.rank == 0:
             round_store.set("round", json.dumps({"job": self._name_job(), "core": self._provide_core()}))
         else:
@@ -131,10 +140,25 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         _set_environment(self._environment_before)
         return self._inner.shutdown()
 
+    def _in_order(self, info: RendezvousInfo, round_store: Store) -> RendezvousInfo:
+        """Give this agent the group rank that its node's place in the plan makes it, the same way on all of them."""
+        place = self._settings.node_rank
+        round_store.set(f"place/{info.rank}", json.dumps(place))
+        if info.rank == 0:
+            places = [json.loads(round_store.get(f"place/{rank}")) for rank in range(info.world_size)]
+            round_store.set("ranks", json.dumps(_ranks(places)))
+        ranks = json.loads(round_store.get("ranks"))
+        rank = ranks[info.rank]
+        # Where rank 0 stays where it is, so do the address and the port at which its workers meet.
+        meeting = info.bootstrap_store_info
+        if ranks[0] != 0 or meeting is None:
+            meeting = RendezvousStoreInfo.build(rank, round_store, self._address)
+        return RendezvousInfo(info.store, rank, info.world_size, meeting)
+
     def _name_job(self) -> str:
         """Name this attempt as no other one is named, be it under the same run id on the same core."""
         attempt = PrefixStore(f"evenstep.{self.get_run_id()}", self._store).add("rounds", 1)
-        printable = re.sub(r"[^!-~]", "_", self.get_run_id())
+        printable = re.sub(r"[^!-~]", "_", self._settings.job or self.get_run_id())
         return f"{printable[:200]}/{attempt}-{secrets.token_hex(4)}"
 
     def _provide_core(self) -> str | None:
@@ -168,6 +192,17 @@ class EvenstepRendezvousHandler(RendezvousHandler):
         if self._core is not None:
             self._core.stop()
             self._core = None
+
+
+def _ranks(places: list[int | None]) -> list[int]:
+    """Give the new rank of each agent by torch's: in the order of their places, or as they are where one has none."""
+    known = [place for place in places if place is not None]
+    if len(known) < len(places):
+        return list(range(len(places)))
+    ranks = [0] * len(places)
+    for new, old in enumerate(sorted(range(len(places)), key=lambda rank: (known[rank], rank))):
+        ranks[old] = new
+    return ranks
 
 
 def _set_environment(values: Mapping[str, str | None]) -> None:

@@ -21,6 +21,10 @@ class Settings:
     """The folder of the plugins of what torchrun starts."""
     agent: str | None = None
     """The address of this node's agent, which is not looked for then."""
+    node_rank: int | None = None
+    """This node's place in the order in which whoever placed the job lists its nodes, from 0."""
+    job: str | None = None
+    """What whoever placed the job calls it; the core may know of it already."""
 
     @classmethod
     def read(cls, config: Mapping[str, Any], environ: Mapping[str, str]) -> "Settings":
@@ -41,4 +45,6 @@ class Settings:
         workload = read("workload", "EVENSTEP_WORKLOAD", r"[A-Za-z0-9._:/@+-]{1,128}", "1 to 128 of A-Za-z0-9._:/@+-")
         plugin_dir = read("plugin_dir", "EVENSTEP_PLUGIN_DIR", "/.+", "/PATH of a folder")
         agent = read("agent", "EVENSTEP_AGENT_ADDR", "unix:/.+", "unix:/PATH")
-        return cls(core, policy, workload, plugin_dir, agent)
+        place = read("node_rank", "EVENSTEP_NODE_RANK", "[0-9]{1,6}", "a whole number from 0 to 999999")
+        node_rank = None if place is None else int(place)
+        return cls(core, policy, workload, plugin_dir, agent, node_rank, environ.get("EVENSTEP_JOB") or None)

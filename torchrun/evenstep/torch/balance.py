@@ -32,10 +32,10 @@ from evenstep.torch.hints import DeviceHints
 from evenstep.torch.inputs import DrivingInputs
 from evenstep.torch.memory import Memory, is_out_of_memory, put_back, within
 from evenstep.torch.observer import Observer
-from evenstep.torch.sampler import BalancedBatchSampler, Ticket, newest
 from evenstep.torch.schedule import Learned
+from evenstep.torch.shares import Shares, Ticket, newest
 from evenstep.torch.stopwatch import CudaClock, HostClock, Stopwatch
-from evenstep.torch.weight import Weight, rows, weighted
+from evenstep.torch.weight import Weight, rows, times, weighted
 from evenstep.torch.workload import Device, describe, workload
 
 _log = logging.getLogger("evenstep")
@@ -49,7 +49,7 @@ Count = Callable[..., int | torch.Tensor]
 
 def balance(
     model: Model,
-    sampler: BalancedBatchSampler,
+    sampler: Shares,
     *,
     count: Count | None = None,
     steps_by_hand: bool = False,
@@ -60,7 +60,8 @@ def balance(
     Call it after the model is wrapped (DistributedDataParallel, fully_shard, torch.compile). From then on each gradient
     counts for the samples that its rank processed, so it equals that of one process on the whole batch, for losses that
     are means over samples. Compute times are measured, and under `torchrun --rdzv-backend=evenstep` the sampler's batch
-    sizes follow them. The model's own communication hook stays free.
+    sizes follow them. The model's own communication hook stays free. `sampler` is a BalancedBatchSampler, a Feed, or
+    what `rebatch` gave.
 
     Where the loss averages over something else than the rows of the batch (tokens, rows that the collate keeps, the
     parts of a batch that is no tensor), `count` gets what the model's forward gets and returns how many terms the loss
@@ -76,8 +77,8 @@ def balance(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: {type(model).__name__} is not a torch.nn.Module")
-    if not isinstance(sampler, BalancedBatchSampler):
-        raise TypeError(f"sampler: {type(sampler).__name__} is not a BalancedBatchSampler")
+    if not isinstance(sampler, Shares):
+        raise TypeError(f"sampler: {type(sampler).__name__} is not a BalancedBatchSampler, a Feed or from rebatch")
     if count is not None and not callable(count):
         raise TypeError(f"count: {type(count).__name__} is not callable; give a function of what forward gets")
     if sampler.balanced:
@@ -91,12 +92,11 @@ def balance(
         raise ValueError("count: it is for weighting, which weigh=False leaves out; give one of the two")
     if count is not None and sampler.micro_batch_size > 1:
         raise ValueError("count: it cannot be combined with micro_batch_size, whose parts count for their rows")
-    _Loop(model, sampler, count, steps_by_hand, weigh)
-    sampler.balanced = True
+    Loop(model, sampler, count, steps_by_hand, weigh).follow_forwards()
     return model
 
 
-def scale_loss(loss: torch.Tensor, sampler: BalancedBatchSampler | None = None) -> torch.Tensor:
+def scale_loss(loss: torch.Tensor, sampler: Shares | None = None) -> torch.Tensor:
     """Give the loss of this rank's batch times W n / N, for loops that `balance` is not for: no model, or no hooks.
 
     The gradients' mean over the W ranks then is that of the whole batch. `sampler` is by default the one that a batch
@@ -112,7 +112,7 @@ def scale_loss(loss: torch.Tensor, sampler: BalancedBatchSampler | None = None) 
     return loss * (sampler.world * ticket.weight / ticket.total)
 
 
-def step(sampler: BalancedBatchSampler) -> None:
+def step(sampler: Shares) -> None:
     """Say that the oldest drawn batch is done, trained on or skipped; all ranks do at the same point.
 
     For loops where nothing marks the end of a step: those that weigh by `scale_loss`, and those of
@@ -127,9 +127,7 @@ def step(sampler: BalancedBatchSampler) -> None:
         sampler.finish()
 
 
-def train_within_memory(
-    model: nn.Module, sampler: BalancedBatchSampler, train: Callable[..., Any], *batch: torch.Tensor
-) -> None:
+def train_within_memory(model: nn.Module, sampler: Shares, train: Callable[..., Any], *batch: torch.Tensor) -> None:
     """Call `train(*batch)`, which does forward, loss and backward, so that running out of memory costs no step.
 
     Where the batch does not fit, `train` is called with parts of its rows instead, and the worker's batches are that
@@ -139,7 +137,7 @@ def train_within_memory(
     Raises RuntimeError where not even one row fits, or where the model waits for other ranks in forward, as with FSDP.
     """
     loop = sampler.loop() if sampler.loop is not None else None
-    if not isinstance(loop, _Loop) or loop.model is not model:
+    if not isinstance(loop, Loop) or loop.model is not model:
         raise ValueError("model: it is not the one that `balance` was given with this sampler")
     if loop.count is not None:
         raise ValueError("count: it cannot be combined with train_within_memory, whose parts count for their rows")
@@ -161,17 +159,13 @@ class _Hook:
         return _Hook, ()
 
 
-class _Loop:
-    """One model's step loop, driven by its hooks."""
+class Loop:
+    """One model's step loop, driven by the hooks of its forward, or by a framework that says what begins and ends."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        sampler: BalancedBatchSampler,
-        count: Count | None,
-        steps_by_hand: bool,
-        weighs: bool,
+        self, model: nn.Module, sampler: Shares, count: Count | None, steps_by_hand: bool, weighs: bool
     ) -> None:
+        """Meet the other ranks, if the model says that there are any."""
         self.model = model
         self.sampler = sampler
         self.count = count
@@ -179,7 +173,7 @@ class _Loop:
         self.weighs = weighs
         self.shards = sharded(model)
         self.replicas = [m for m in model.modules() if isinstance(m, DistributedDataParallel)]
-        inner = self.replicas[0].module if self.replicas else model
+        self.inner = inner = self.replicas[0].module if self.replicas else model
         parameters = [p for p in inner.parameters() if p.requires_grad]
         if not parameters:
             raise ValueError("model: it has no parameter that requires a gradient")
@@ -206,14 +200,42 @@ class _Loop:
         end_step = weakref.WeakMethod(self.step)
         sampler.end_step = lambda: (end_step() or sampler.finish)()
         sampler.loop = weakref.ref(self)
+        sampler.balanced = True
         for module in self.shards:
             watch(module, self.stopwatch, _Hook)
-        # Before FSDP's own, which waits.
-        model.register_forward_pre_hook(_Hook(self._before_forward), with_kwargs=True, prepend=True)
-        model.register_forward_hook(_Hook(self._after_forward))
-        inner.register_forward_pre_hook(_Hook(self._before_inner_forward))
+        self._hooks: list[Any] = [inner.register_forward_pre_hook(_Hook(self._before_inner_forward))]
         if not self.shards:  # FSDP's parameters get their gradients behind its collectives
-            register_multi_grad_hook(parameters, self._last_gradient)
+            self._hooks.append(register_multi_grad_hook(parameters, self._last_gradient))
+
+    def follow_forwards(self) -> None:
+        """Take each forward of the model for a batch's, and weigh what it returns."""
+        # Fabric calls methods of the model past the module that it gives.
+        outer = getattr(self.model, "_forward_module", self.model)
+        # Before FSDP's own, which waits.
+        outer.register_forward_pre_hook(_Hook(self._before_forward), with_kwargs=True, prepend=True)
+        outer.register_forward_hook(_Hook(self._after_forward))
+
+    def begin(self, batch: Any) -> None:
+        """Begin to train on the oldest drawn batch, for which no forward is followed."""
+        self._before_forward(self.model, (batch,), {})
+        if not self.replicas:  # nobody waits before the forward, nor says when it begins
+            self.stopwatch.resume()
+
+    def weigh(self, loss: torch.Tensor) -> None:
+        """Weigh the backward to come from `loss`, which is of the batch that was begun."""
+        if (weight := self._weight) is None:
+            return
+
+        def hook(grad: torch.Tensor) -> torch.Tensor:
+            handle.remove()  # of a second backward from the same loss we are told again
+            return times(grad, weight())
+
+        handle = loss.register_hook(hook)  # type: ignore[no-untyped-call, unused-ignore]
+
+    def end(self) -> None:
+        """Let the model go."""
+        for hook in self._hooks:
+            hook.remove()
 
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._weight = None
@@ -245,9 +267,8 @@ class _Loop:
         # A part weighs among the parts of its rank too, so it does with a single rank.
         terms = min(found or ticket.rows, ticket.rows) if part else ticket.weight
         self._rows += found or ticket.rows
-        weight = self.sampler.world * terms / ticket.total if self.weighs else 1.0
         if self._peers is None:
-            return lambda: weight if part else 1.0
+            return lambda: self.sampler.world * terms / ticket.total if part and self.weighs else 1.0
         self._peers.tell_core()
         if not self.weighs:
             return lambda: 1.0
@@ -257,7 +278,18 @@ class _Loop:
             return self._peers.weigh(0 if ticket.weight == 0 else self.count(*args, **kwargs))
         if not part:
             self._check_rows(found, ticket)
-        return lambda: weight
+        return lambda: self.sampler.world * terms / self._total(ticket)
+
+    def _total(self, ticket: Ticket) -> int:
+        begun = time.perf_counter()
+        total = ticket.total
+        self.stopwatch.blocked(time.perf_counter() - begun)
+        return total
+
+    @property
+    def training(self) -> bool:
+        """Whether the model is in training mode."""
+        return self.model.training and self.inner.training
 
     def _tell_twice(self) -> None:
         if "twice" in self._told:
@@ -396,7 +428,7 @@ class _Loop:
 
     def _finish(self, ticket: Ticket) -> None:
         self._ticket = None
-        if self._compiles.any():
+        if self._compiles.any() or ticket.weight == 0:
             self.stopwatch.spoil()
         self.stopwatch.finish(ticket.rows)
         if self._peers is not None and self._reduces:
@@ -459,7 +491,7 @@ class _Introduction:
 class _Peers:
     """The other ranks of the job, and on rank 0 the core."""
 
-    def __init__(self, loop: _Loop) -> None:
+    def __init__(self, loop: Loop) -> None:
         """Meet the other ranks. Keeps no reference to the loop, so that the stream to the core ends with it."""
         sampler = loop.sampler
         self.world = sampler.world
@@ -599,7 +631,7 @@ class _Peers:
                 self._parts = self._parcel.cut(sizes)
         return self._parts.pop(0) if self._parts else (0, ())
 
-    def _introduce(self, loop: _Loop) -> list[_Introduction]:
+    def _introduce(self, loop: Loop) -> list[_Introduction]:
         core = os.environ.get("EVENSTEP_ADDR") or None
         free = self._schedule.drawn == 0 and not os.environ.get("EVENSTEP_BATCH_SIZES")
         mine = _Introduction(_unmeasurable(loop), core, describe(loop.device), self._sampler.rank, free)
@@ -607,16 +639,11 @@ class _Peers:
         dist.all_gather_object(everyone, mine, group=self._group)
         return everyone
 
-    def agree(self, loop: _Loop) -> None:
+    def agree(self, loop: Loop) -> None:
         """Check that the ranks train in step; all of them get here at the same forward. Raises ValueError where not."""
         sampler = self._sampler
         settings = {
-            "global_batch_size": sampler.global_batch_size,
-            "seed": sampler.seed,
-            "shuffle": sampler.shuffle,
-            "drop_last": sampler.drop_last,
-            "micro_batch_size": sampler.micro_batch_size,
-            "dataset size": sampler.dataset_size,
+            **sampler.settings(),
             "epoch": sampler.epoch,
             "position in the epoch": ticket.position if (ticket := sampler.take()) is not None else 0,
             "EVENSTEP_BATCH_SIZES": self._given,
@@ -693,7 +720,7 @@ def _obstacle(introductions: Sequence[_Introduction]) -> str | None:
     return None
 
 
-def _unmeasurable(loop: _Loop) -> str | None:
+def _unmeasurable(loop: Loop) -> str | None:
     """Say why the compute time of a rank cannot be told from its wait for the others, if so."""
     kinds = {base.__name__ for module in loop.model.modules() for base in type(module).__mro__}
     if "FullyShardedDataParallel" in kinds:

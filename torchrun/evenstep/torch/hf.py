@@ -12,7 +12,7 @@ weighted loss, so the mean over ranks that it logs is that of the global batch.
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -39,11 +39,14 @@ _LOADER = (
 )
 
 
-def balance(trainer: Any) -> Any:
+def balance(trainer: Any, *, count: Callable[[Any], int | torch.Tensor] | None = None) -> Any:
     """Keep the ranks of a transformers Trainer in step, and return it. Call it before `trainer.train()`.
 
     The global batch of a forward is `per_device_train_batch_size` times the ranks, as ever; samples come in an order of
     Evenstep's own, seeded by `data_seed`, else `seed`. All else is as the TrainingArguments say.
+
+    Where the loss is the mean of a batch over something else than its labels that are not -100, such as rows of many
+    labels or their class weights, `count` gets the batch and returns what it averages over, a number or a tensor.
 
     Raises TypeError on what is no Trainer, and ValueError, naming the setting, on what uneven batches exclude.
     """
@@ -51,6 +54,8 @@ def balance(trainer: Any) -> Any:
         raise TypeError(f"trainer: {type(trainer).__name__} is not a Trainer of transformers 4.57 or newer")
     if isinstance(getattr(trainer.compute_loss, "__self__", None), _Balanced):
         raise ValueError("trainer: it is balanced already")
+    if count is not None and not callable(count):
+        raise TypeError(f"count: {type(count).__name__} is not callable; give a function of a batch")
     if trainer.args.auto_find_batch_size:
         raise ValueError("auto_find_batch_size: it would change the global batch; leave it out")
     for name in ("split_batches", "dispatch_batches"):
@@ -59,21 +64,23 @@ def balance(trainer: Any) -> Any:
     for kind in ("tp", "cp", "sp"):
         if (size := getattr(trainer, f"get_{kind}_size", lambda: 1)()) > 1:
             raise ValueError(f"{kind}_size: with {size} ranks to a batch Trainer cannot be balanced; give 1")
-    _Balanced(trainer)
+    _Balanced(trainer, count)
     return trainer
 
 
 class _Balanced:
     """Stands in front of the trainer's own methods that give batches and losses."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Any, count: Callable[[Any], int | torch.Tensor] | None) -> None:
         self._trainer = trainer
+        self._count = count
         self._own_loader = trainer.get_train_dataloader
         self._own_samples = trainer.get_batch_samples
         self._own_loss = trainer.compute_loss
         self._sampler: BalancedBatchSampler | None = None
         self._model: Any = None  # the one that it balances
-        self._divides: bool | None = None  # the loss, by num_items_in_batch; None before it was tried
+        # The loss, by num_items_in_batch; None before it was tried. One that `count` is of is a mean.
+        self._divides: bool | None = None if count is None else False
         # By step, in the window at hand: what a loss counts for that is a batch's mean, and what one that is divided.
         self._weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         trainer.get_train_dataloader = self.loader
@@ -141,9 +148,12 @@ class _Balanced:
 
     def _terms(self, batch: Any, rows_drawn: int) -> torch.Tensor:
         """Count what the loss of a batch averages over."""
+        found: Any
         labels = batch.get("shift_labels", batch.get("labels"))
-        if not isinstance(labels, torch.Tensor):
-            found: Any = rows((), dict(batch))
+        if self._count is not None:
+            found = self._count(batch)
+        elif not isinstance(labels, torch.Tensor):
+            found = rows((), dict(batch))
             found = rows_drawn if found is None else found
         else:
             if getattr(self._trainer, "_loss_shifts_labels", False) and "shift_labels" not in batch:

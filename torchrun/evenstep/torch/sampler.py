@@ -5,47 +5,22 @@ samples, and rank r the slice of them at the prefix sum of that step's batch siz
 epoch whatever the sizes did, and a position in the epoch is one number, the same on all ranks.
 """
 
-import logging
-import os
-import re
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence, Sized
-from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Iterator, Sized
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import Sampler
 
 from evenstep.torch.loader import look
-from evenstep.torch.schedule import Schedule
+from evenstep.torch.shares import Shares, Ticket, split
 
 if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
-
-    Group: TypeAlias = dist.ProcessGroup | DeviceMesh
-
-# Of a sampler that nothing steps; more than any loader draws ahead.
-_MOST_UNSTEPPED = 1024
-
-_log = logging.getLogger("evenstep")
+    from evenstep.torch.shares import Group
 
 
-@dataclass(frozen=True)
-class Ticket:
-    """One drawn batch of this rank, until it is trained on."""
-
-    step: int
-    rows: int  # samples handed out on this rank
-    weight: int  # samples that count: rows, or 0 where a row is repeated because there were too few for all ranks
-    total: int  # sum of the weights over all ranks
-    epoch: int
-    position: int  # samples of the epoch up to and including this step, over all ranks
-
-
-class BalancedBatchSampler(Sampler[list[int]]):
+class BalancedBatchSampler(Shares, Sampler[list[int]]):
     """Yields this rank's share of each global batch, as many samples as the allocation of that step says.
 
     Give it to a DataLoader as `batch_sampler`. Without `balance` or without a core the shares are equal.
@@ -83,17 +58,11 @@ class BalancedBatchSampler(Sampler[list[int]]):
         """Raise TypeError or ValueError, naming the argument, where one is out of range."""
         if not hasattr(dataset, "__len__"):
             raise TypeError(f"dataset: {type(dataset).__name__} has no length; give a map-style dataset")
-        if not isinstance(global_batch_size, int) or isinstance(global_batch_size, bool) or global_batch_size < 1:
-            raise ValueError(f"global_batch_size: {global_batch_size!r} is not a whole number >= 1")
+        super().__init__(global_batch_size, group=group, micro_batch_size=micro_batch_size)
         if not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise ValueError(f"seed: {seed!r} is not a whole number from 0 to 2**63 - 1")
         if len(dataset) < 1:
             raise ValueError("dataset: it is empty; give at least one sample")
-        if not isinstance(micro_batch_size, int) or micro_batch_size < 1 or global_batch_size % micro_batch_size:
-            raise ValueError(
-                f"micro_batch_size: {micro_batch_size!r} is not a whole number >= 1 that divides the global batch of "
-                f"{global_batch_size}"
-            )
         if drop_last and len(dataset) < global_batch_size:
             raise ValueError(
                 f"drop_last: the {len(dataset)} samples of the dataset do not fill one global batch of "
@@ -103,33 +72,16 @@ class BalancedBatchSampler(Sampler[list[int]]):
             raise ValueError(
                 f'view: {view!r} is unknown; give "rank", or "global" for a loader that accelerate prepares'
             )
-        self.global_batch_size = global_batch_size
         self.view = view
         self.seed = seed
         self.shuffle = shuffle
         self.drop_last = drop_last
-        self.group = group
-        self.micro_batch_size = micro_batch_size
         self.dataset_size = len(dataset)
-        self.epoch = 0
-        # Set by `balance`.
-        self.balanced = False
-        self._taken = False  # someone works on our batches and tells when one is trained on
-        self.rank, self.world = 0, 1  # known once `schedule` is
-        self.team: tuple[int, ...] | None = None  # the ranks that train the model, where they are not all of the world
-        self.end_step: Callable[[], None] | None = None  # this and the next set by `balance`
-        self.loop: weakref.ref[Any] | None = None
-        # For logs: (samples, compute seconds) of each rank in the newest exchange seen, (0, 0) where not measured.
-        self.measured: tuple[tuple[float, float], ...] = ()
-        self._position = 0  # samples of the epoch consumed, over all ranks
         self._resume_at = 0  # where the next iteration starts; not 0 only after load_state_dict
         self._loaded = False  # no iteration has begun since load_state_dict
-        self._recount = False  # no epoch was told since load_state_dict
+        self._recount = False  # no framework told of an epoch since load_state_dict
         self._epochs_before = 0  # of a loop that counts its epochs from 0 again
-        self._tickets: deque[Ticket] = deque()
-        self._in_hand = False  # the first ticket's forward has begun
         self._iteration: object | None = None  # the one under way
-        self._schedule: Schedule | None = None
 
     def __len__(self) -> int:
         """Give the number of steps in an epoch, or of their lists; it does not depend on the batch sizes."""
@@ -145,27 +97,30 @@ class BalancedBatchSampler(Sampler[list[int]]):
         return self.world
 
     @property
-    def sampler(self) -> "BalancedBatchSampler":
-        """Itself: where frameworks look for whom to tell of an epoch."""
-        return self
+    def sampler(self) -> "Counter":
+        """Whom frameworks tell of epochs, as they count them."""
+        return Counter(self)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler.
-
-        Some frameworks count from 0 again in each process: where the first call after load_state_dict gives an epoch
-        before the one that is due, the latter is meant, and later ones are counted from there.
-        """
+        """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler."""
         if not isinstance(epoch, int) or not 0 <= epoch < 2**63 - self.seed:
             raise ValueError(f"epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
-        if self._recount:
-            finished = not self._loaded and self._position >= self._end(0)
-            self._epochs_before = max(0, self.epoch + finished - epoch)
-            self._recount = False
-        epoch += self._epochs_before
         if epoch != self.epoch:
             self.epoch, self._resume_at, self._position = epoch, 0, 0
         elif self._loaded:
             self._resume_at = self._position  # nothing is left of an epoch that was finished
+
+    def count_epoch(self, count: int) -> None:
+        """Choose the permutation of an epoch that a framework numbers, which may begin at 0 in each process.
+
+        The first number after load_state_dict is that of the epoch loaded, or of the next one where nothing is left of
+        it, unless it is higher.
+        """
+        if self._recount:
+            finished = self._position >= self._end(self._position)
+            self._epochs_before = max(0, self.epoch + finished - count)
+            self._recount = False
+        self.set_epoch(count + self._epochs_before)
 
     def state_dict(self) -> dict[str, int | bool]:
         """Give the position up to what was trained on: the same on all ranks, without communication.
@@ -179,7 +134,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
             "shuffle": self.shuffle,
             "dataset_size": self.dataset_size,
             "epoch": self.epoch,
-            "position": self._drawn_position() if self._tickets and not self.stepped else self._position,
+            "position": self._position if self.stepped else self.drawn_position(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -199,8 +154,6 @@ class BalancedBatchSampler(Sampler[list[int]]):
             raise ValueError(f"state.epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
         if not isinstance(position, int) or not 0 <= position <= self.dataset_size:
             raise ValueError(f"state.position: {position!r} is not a whole number from 0 to {self.dataset_size}")
-        if self.view == "global" and position >= self._end(position):
-            epoch, position = epoch + 1, 0  # accelerate tells of no epoch that has nothing left
         self.epoch = epoch
         self._position = position
         self._recount, self._epochs_before = True, 0
@@ -249,42 +202,20 @@ class BalancedBatchSampler(Sampler[list[int]]):
         ranks = range(self.world) if self.view == "global" else (self.rank,)
         rows = [_pick(order, bounds[r], bounds[r + 1]) or _pick(order, low, low + 1) for r in ranks]
         mine = shares[self.rank]
-        self._tickets.append(Ticket(step, max(mine, 1), mine, high - low, self.epoch, high))
         if not self.stepped:
             self._resume_at = 0
-            while len(self._tickets) > _MOST_UNSTEPPED:
-                self.finish()
+        self._hand_out(Ticket(step, max(mine, 1), mine, lambda: high - low, self.epoch, high))
         return rows
 
-    @property
-    def stepped(self) -> bool:
-        """Whether someone tells when a batch is trained on; until then the position is that of the batches drawn."""
-        return self.balanced or self._taken
-
-    @property
-    def batch_sizes(self) -> tuple[int, ...]:
-        """Batch sizes of the step to be trained on next, in rank order."""
-        return self.schedule.sizes(self.schedule.consumed)
-
-    @property
-    def schedule(self) -> Schedule:
-        """The allocations by step; made when rank and world size are first needed."""
-        if self._schedule is None:
-            if self.group is None:
-                self.rank, self.world = _rank_and_world()
-            else:
-                workers, self.team = _members(self.group)
-                self.rank, self.world = workers.index(dist.get_rank()), len(workers)
-            self._schedule = Schedule(_first_sizes(self.global_batch_size, self.world, self.micro_batch_size))
-        return self._schedule
-
-    def take(self) -> Ticket | None:
-        """Give the ticket of the batch that a forward works on: the oldest drawn one. None outside an iteration."""
-        self._taken = True
-        if not self._tickets:
-            return None
-        self._in_hand = True
-        return self._tickets[0]
+    def settings(self) -> dict[str, Any]:
+        """Give what must be the same on all ranks, under the names that users know."""
+        return {
+            **super().settings(),
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            "dataset size": self.dataset_size,
+        }
 
     def drawn(self, count: int) -> list[Ticket]:
         """Give the tickets of the next `count` batches to be trained on, as far as they are drawn."""
@@ -292,36 +223,17 @@ class BalancedBatchSampler(Sampler[list[int]]):
 
     def finish(self) -> None:
         """Count the oldest drawn batch as trained on."""
-        ticket = self._tickets.popleft()
-        self._in_hand = False
-        self.schedule.consume()
-        if ticket.epoch == self.epoch:
-            self._position = ticket.position
+        super().finish()
         self._resume_at = 0
 
     def skip_to(self, epoch: int, position: int) -> None:
         """Start the next iteration at `position` of `epoch`, whatever was trained on."""
         self.epoch, self._position, self._resume_at = epoch, position, position
 
-    def drawn_position(self) -> int:
-        """Give the samples of the epoch up to the last batch drawn, over all ranks."""
-        return self._drawn_position() if self._tickets else self._position
-
-    def _drawn_position(self) -> int:
-        last = self._tickets[-1]
-        return last.position if last.epoch == self.epoch else self._position
-
     def _abandon(self) -> None:
-        """Forget what the last iteration drew ahead, except a batch between its forward and its backward."""
-        self._drop(keep=int(self._in_hand))
+        super()._abandon()
         if not self._tickets:
             self._position = self._resume_at
-
-    def _drop(self, keep: int) -> None:
-        while len(self._tickets) > keep:
-            self._tickets.pop()
-        if self._schedule is not None:
-            self._schedule.abandon(len(self._tickets))
 
     def order(self) -> torch.Tensor | None:
         """Give the permutation of the epoch; None is that of the dataset."""
@@ -338,12 +250,16 @@ class BalancedBatchSampler(Sampler[list[int]]):
         return self.dataset_size - (self.dataset_size - start) % self.global_batch_size
 
 
-_newest: "weakref.ref[BalancedBatchSampler] | None" = None  # that has drawn
+class Counter:
+    """Stands where frameworks look for a sampler that wants to be told of epochs."""
 
+    def __init__(self, sampler: BalancedBatchSampler) -> None:
+        """Pass on to `sampler`."""
+        self._sampler = sampler
 
-def newest() -> BalancedBatchSampler | None:
-    """Give the sampler that a batch was drawn from last."""
-    return None if _newest is None else _newest()
+    def set_epoch(self, epoch: int) -> None:
+        """Begin an epoch that has this number in the framework's count."""
+        self._sampler.count_epoch(epoch)
 
 
 class Batches:
@@ -385,8 +301,6 @@ class Batches:
         lows = iter(sampler.begin(self, steps))
         # What is dropped may be anything; nothing is drawn for it.
         self._lists.extend([[0]] * min(dropped, len(sampler)))
-        global _newest
-        _newest = weakref.ref(sampler)
         return lows
 
     def state_dict(self) -> dict[str, int]:
@@ -398,79 +312,5 @@ class Batches:
         self._sampler.skip_to(state["epoch"], state["position"])
 
 
-def split(samples: int, sizes: Sequence[int], quantum: int = 1) -> list[int]:
-    """Divide the samples of a step among the ranks in proportion to `sizes`.
-
-    A full batch gives `sizes` itself. In a shorter one every rank gets at least two samples while there are enough,
-    then one: the mean loss of no samples is not a number, and batch statistics need two. Shares are multiples of
-    `quantum` where there is one for each rank, but for the rest that is none.
-    """
-    total, world = sum(sizes), len(sizes)
-    if samples == total:
-        return list(sizes)
-    if quantum > 1 and samples >= quantum * world:
-        quanta, rest = divmod(samples, quantum)
-        shares = [quantum * share for share in split(quanta, [size // quantum for size in sizes])]
-        shares[-1] += rest
-        return shares
-    if samples < world:
-        return [int(rank < samples) for rank in range(world)]
-    least = min(2, samples // world)
-    spare = samples - least * world
-    bounds = [0, *(spare * upto // total for upto in accumulate(sizes))]
-    return [least + high - low for low, high in pairwise(bounds)]
-
-
-def equal(total: int, parts: int, quantum: int = 1) -> tuple[int, ...]:
-    """Deal `total` samples evenly in multiples of `quantum`, the remainder to the first ranks."""
-    each, rest = divmod(total // quantum, parts)
-    return tuple(quantum * (each + (part < rest)) for part in range(parts))
-
-
-def _members(group: "Group") -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Give those of a group or mesh that share the batch, and all that train the model, as ranks of the world.
-
-    The latter are None where they are the whole world. Those of a mesh are all of the mesh that it was sliced from.
-    Raises ValueError where this process is in neither.
-    """
-    if isinstance(group, dist.ProcessGroup):
-        team = workers = tuple(dist.get_process_group_ranks(group))
-    else:
-        root = group._get_root_mesh() if hasattr(group, "_get_root_mesh") else group
-        workers, team = (tuple(mesh.mesh.flatten().tolist()) for mesh in (group, root))
-    if dist.get_rank() not in workers:
-        raise ValueError(f"group: rank {dist.get_rank()} is none of its ranks {list(workers)}")
-    return workers, None if len(team) == dist.get_world_size() else team
-
-
 def _pick(order: torch.Tensor | None, first: int, last: int) -> list[int]:
     return list(range(first, last)) if order is None else order[first:last].tolist()
-
-
-def _rank_and_world() -> tuple[int, int]:
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-
-
-def _first_sizes(total: int, world: int, quantum: int) -> tuple[int, ...]:
-    """Give the sizes of the first steps: EVENSTEP_BATCH_SIZES (in rank order, with commas) if it fits, else equal."""
-    if total < world * quantum:
-        each = "sample" if quantum == 1 else f"micro-batch of {quantum}"
-        raise ValueError(f"global_batch_size: {total} is below the {world} workers; give at least one {each} each")
-    text = os.environ.get("EVENSTEP_BATCH_SIZES")
-    if text is None or world == 1:
-        return equal(total, world, quantum)
-    # int() refuses thousands of digits, and takes more than digits.
-    sizes = tuple(int(size) if re.fullmatch("[0-9]{1,18}", size) else 0 for size in text.split(","))
-    if len(sizes) == world and sum(sizes) == total and min(sizes) > 0 and not any(n % quantum for n in sizes):
-        return sizes
-    _log.warning(
-        "evenstep: EVENSTEP_BATCH_SIZES: %.200r is not %d whole numbers >= 1 that sum to the global batch %d%s; "
-        "starting with equal sizes",
-        text,
-        world,
-        total,
-        "" if quantum == 1 else f", in multiples of {quantum}",
-    )
-    return equal(total, world, quantum)

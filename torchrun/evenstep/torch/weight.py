@@ -30,14 +30,18 @@ class _Weighted(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        grad, weight = grads[0], ctx.weight()
-        # What counts for nothing adds nothing, be it the gradient of a mean over no terms, which is not a number.
-        if isinstance(weight, torch.Tensor):
-            weight = weight.to(grad.device)
-            return (grad * weight).masked_fill(weight == 0, 0), None
-        if weight == 0:
-            return torch.zeros_like(grad), None
-        return (grad if weight == 1 else grad * weight), None
+        return times(grads[0], ctx.weight()), None
+
+
+def times(grad: torch.Tensor, weight: Weight) -> torch.Tensor:
+    """Multiply a gradient by what it counts for."""
+    # What counts for nothing adds nothing, be it the gradient of a mean over no terms, which is not a number.
+    if isinstance(weight, torch.Tensor):
+        weight = weight.to(grad.device)
+        return (grad * weight).masked_fill(weight == 0, 0)
+    if weight == 0:
+        return torch.zeros_like(grad)
+    return grad if weight == 1 else grad * weight
 
 
 def weighted(outputs: Any, weight: Callable[[], Weight]) -> tuple[Any, int]:

@@ -69,6 +69,14 @@ class Words(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())}
 
 
+class Lines(Words):
+    """Returns the mean over rows of the means over their tokens."""
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        losses = nn.functional.cross_entropy(self.inner(input_ids).transpose(1, 2), labels, reduction="none")
+        return {"loss": (losses.sum(1) / labels.ne(IGNORED).sum(1)).mean()}
+
+
 def llama() -> nn.Module:
     shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=WORDS, **shape))
@@ -126,6 +134,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         {"loss_of": lambda m, rows: m(FEATURES[kept(rows)], LABELS[kept(rows)])["loss"]},
     ),
     "words": (Words, TEXTS, {"loss_of": lambda m, rows: m(TOKENS[rows], TARGETS[rows])["loss"]}),
+    "lines": (Lines, TEXTS, {"loss_of": lambda m, rows: m(TOKENS[rows], TARGETS[rows])["loss"]}),
     "few words": (
         Words,
         [{"input_ids": x, "labels": y} for x, y in zip(TOKENS, SPARSE, strict=True)],
@@ -148,6 +157,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "llama, loss by hand": {"compute_loss_func": by_hand},
     "rows dropped": {"data_collator": without_threes},
 }
+COUNTS = {"lines": lambda batch: len(batch["labels"])}
 
 
 class Watch(TrainerCallback):
@@ -199,7 +209,7 @@ def train(case: str, window: int, folder: Path, *, workers: int, epochs: int, re
     )
     more = {"data_collator": default_data_collator, "optimizers": (sgd, schedule), **more}
     trainer = Trainer(model, args, train_dataset=CASES[case][1], **more)
-    evenstep.hf.balance(trainer)
+    evenstep.hf.balance(trainer, count=COUNTS.get(case))
     steps = expected(trainer, case, window, epochs)
     witness = Witness(steps, done=stop if resume else 0)
     model.register_forward_pre_hook(

@@ -1,0 +1,93 @@
+package nomad_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/evenstep/evenstep/nomad/nomadtest"
+)
+
+// The shipped policy is enough for the controller, run by hand and as the shipped job, and check names what a smaller
+// one lacks.
+func TestTheLeastRightsOnAgents(t *testing.T) {
+	t.Parallel()
+	agents := nomadtest.StartAgents(t, nomadtest.AgentsOptions{ACL: true}, unlike[:3]...)
+	var root *api.ACLToken
+	c := newCluster(t, agents)
+	c.waitFor("a leader", func() (is bool) {
+		var err error
+		root, _, err = agents.Client("").ACLTokens().Bootstrap(nil)
+		return err == nil
+	})
+	c.api = agents.Client(root.SecretID)
+	agents.WaitForNodes(c.api, 3)
+	rules, err := os.ReadFile("../examples/nomad/policy.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := func(name, rules string) string {
+		t.Helper()
+		if _, err := c.api.ACLPolicies().Upsert(&api.ACLPolicy{Name: name, Rules: rules}, nil); err != nil {
+			t.Fatal(err)
+		}
+		made, _, err := c.api.ACLTokens().Create(&api.ACLToken{Name: name, Type: "client", Policies: []string{name}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.SecretID
+	}
+	bare := c.env
+	c.env = append(bare[:len(bare):len(bare)], "NOMAD_TOKEN="+token("small", `namespace "default" { policy = "read" } node { policy = "read" }`))
+	out, _, code := c.evenstep("check")
+	for _, want := range []string{"jobs cannot be registered", "submit-job", "a job's Variable cannot be written", "the lease cannot be written"} {
+		if code != 1 || !strings.Contains(out, want) {
+			t.Errorf("check with a small policy: exit %d, no %q in\n%s", code, want, out)
+		}
+	}
+	c.env = append(bare[:len(bare):len(bare)], "NOMAD_TOKEN="+token("controller", string(rules)))
+	if out, _, _ := c.evenstep("check"); out != "no controller runs: jobs wait until one does, or evenstep nomad release lets them go\n" {
+		t.Errorf("check: %s", out)
+	}
+	log, _, stop := c.controller()
+	c.waitFor("lease", func() bool { return c.holder() != "" })
+	if out, said, code := c.evenstep("check"); code != 0 {
+		t.Errorf("check: exit %d: %s%s", code, out, said)
+	}
+	good := c.file("good.json", asJSON(t, newJob("good", words, 2, 600)))
+	if out, said, code := c.evenstep("run", good); out != "good\n" || code != 0 {
+		t.Errorf("run: %q, %q, exit %d", out, said, code)
+	}
+	c.register(newJob("bad", "workload=", 1, 600, hold))
+	c.runsOn("good", "n1,n2")
+	c.waitFor("release of bad", func() bool { return len(c.allocs("bad")) == 1 })
+	if c.message("good")["evenstep_nodes"] != "2" || c.message("bad")["evenstep_released"] == "" {
+		t.Errorf("Variables: %v, %v", c.message("good"), c.message("bad"))
+	}
+	stop()
+	if got := log.String(); strings.Contains(got, "ERROR") || strings.Contains(got, "WARN") {
+		t.Errorf("log: %s", got)
+	}
+
+	// It runs as a job as well.
+	c.reset()
+	secret := &api.Variable{Path: "nomad/jobs/evenstep-controller", Items: api.VariableItems{"token": token("again", string(rules))}}
+	if _, _, err := c.api.Variables().Create(secret, nil); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../examples/nomad/controller.nomad.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := strings.Replace(string(text), "/usr/local/bin/evenstep", c.binary, 1)
+	spec = strings.Replace(spec, `"resnet50-amp": { "NVIDIA A100-SXM4-40GB": 900, "Tesla T4": 150 }`, `"w": { "fast": 4, "slow": 1 }`, 1)
+	spec = strings.Replace(spec, "http://127.0.0.1:4646", agents.Address(), 1)
+	if out, err := agents.Nomad(root.SecretID, "job", "run", "-detach", c.file("controller.nomad.hcl", spec)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c.waitFor("lease of the job", func() bool { return c.holder() != "" })
+	c.register(newJob("next", words, 1, 600, hold))
+	c.runsOn("next", "n1")
+}

@@ -1,0 +1,202 @@
+package nomad
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/evenstep/evenstep/core/placement"
+	"github.com/evenstep/evenstep/core/reconcile"
+	"github.com/evenstep/evenstep/core/request"
+)
+
+// metaKey is what a job asks for Evenstep with.
+const metaKey = "evenstep"
+
+// patience is how long a job's allocations may miss each other before the missing ones are left to Nomad.
+const patience = 30 * time.Second
+
+// job is one that asks for Evenstep, and is not done.
+type job struct {
+	stub
+	name string // towards users
+	spec *spec
+	mark *mark // nil where it is neither held nor placed
+	// live are its allocations that run or are about to; of a job that was placed only those since. ran says that there
+	// were others, which ended.
+	live    []*api.AllocationListStub
+	ran     bool
+	blocked time.Time // since when Nomad finds no node for an allocation of it; zero while it does
+	// given up says why it is let go whatever a plan says; empty in general.
+	givenUp string
+}
+
+func (j *job) started() bool { return len(j.live) > 0 || j.ran }
+
+// submitted is when the user submitted it.
+func (j *job) submitted() time.Time {
+	if j.mark != nil && !j.mark.held() {
+		return j.mark.submitted
+	}
+	return time.Unix(0, j.SubmitTime)
+}
+
+// count is the user's.
+func (j *job) count() int {
+	if j.mark != nil && !j.mark.held() {
+		return j.mark.count
+	}
+	return j.spec.count()
+}
+
+// job is a job in the words of reconcile.
+func (v *view) job(j *job) reconcile.Job {
+	r := reconcile.Job{ID: j.name, Waited: v.since(j.submitted())}
+	switch {
+	case j.mark == nil:
+		r.Unsteerable = "it is not held"
+	case j.mark.held():
+		r.Held, r.Lease = !j.started() && !j.spec.Dispatched, v.holdLimit
+	case j.started():
+		r.State, r.For = reconcile.Running, v.since(j.begins(v.now))
+	default:
+		r.State, r.For = reconcile.Named, v.since(time.Unix(0, j.SubmitTime))
+	}
+	if len(j.live) > 0 && (j.mark == nil || j.mark.held()) {
+		r.State, r.For = reconcile.Running, v.since(j.begins(v.now))
+		r.Unsteerable = "it runs where Nomad placed it"
+	}
+	if r.Unsteerable == "" {
+		r.Unsteerable = v.steerable(j, &r)
+	}
+	if r.State == reconcile.Running && r.Unsteerable == "" {
+		if why := v.broken(j); why != "" {
+			// Named is what lets it be released: its constraint is all that keeps Nomad from completing it.
+			r.State, r.Unsteerable = reconcile.Named, why
+		}
+	}
+	return r
+}
+
+// since is how long ago something was by Nomad's clock, which may be ahead of ours.
+func (v *view) since(t time.Time) time.Duration { return max(0, v.now.Sub(t)) }
+
+// begins is when the first of its allocations was made.
+func (j *job) begins(now time.Time) time.Time {
+	first := now
+	for _, a := range j.live {
+		if t := time.Unix(0, a.CreateTime); t.Before(first) {
+			first = t
+		}
+	}
+	return first
+}
+
+// steerable fills in what the job may have, or says why it is left to Nomad.
+func (v *view) steerable(j *job, r *reconcile.Job) string {
+	words, err := request.Parse(j.Meta[metaKey])
+	if err != nil {
+		return "meta evenstep: " + err.Error()
+	}
+	if _, err := variablePath(j.ID); err != nil {
+		return err.Error()
+	}
+	if j.spec.Dispatched {
+		return "it was dispatched, and Nomad lets nobody change such a job; give the one that it comes from no hold"
+	}
+	n, why := j.spec.need()
+	if why != "" {
+		return why
+	}
+	if j.givenUp != "" {
+		return j.givenUp
+	}
+	r.Request, r.PerNode = *words, n.perNode
+	r.MinNodes, r.MaxNodes = j.count(), j.count()
+	if words.MaxWorkers > 0 {
+		r.MinNodes, r.MaxNodes = 1, math.MaxInt32
+	}
+	if r.MaxNodes < 1 {
+		return "its count is 0"
+	}
+	if why := r.NarrowByWorkers(); why != "" {
+		return why
+	}
+	v.allow(r, &n)
+	r.Crowded = r.State == reconcile.Waiting && v.crowded[j.NodePool]
+	if r.State != reconcile.Waiting {
+		r.On = v.on(j, &n)
+	}
+	return ""
+}
+
+// allow fills in nodes and types of devices that the job may have. A node that has a type which the job gets elsewhere
+// but not there is left out, and so are, while there are enough others, nodes without room.
+func (v *view) allow(r *reconcile.Job, n *need) {
+	types := map[string]string{} // by node
+	r.Nodes, r.Types = []string{}, []string{}
+	for _, on := range v.nodes {
+		if typ, ok := n.typeOn(on); ok {
+			types[on.name] = typ
+			if !slices.Contains(r.Types, typ) {
+				r.Types = append(r.Types, typ)
+			}
+		}
+	}
+	var roomy []string
+	for _, on := range v.nodes {
+		typ, ok := types[on.name]
+		another := func(p pool) bool { return p.typ != typ && slices.Contains(r.Types, p.typ) }
+		if !ok || slices.ContainsFunc(on.pools, another) {
+			continue
+		}
+		r.Nodes = append(r.Nodes, on.name)
+		if n.room.add(on.used).within(on.all) {
+			roomy = append(roomy, on.name)
+		}
+	}
+	if len(roomy) >= r.MinNodes {
+		r.Nodes = roomy
+	}
+}
+
+// on are the job's devices: on the nodes that it was given.
+func (v *view) on(j *job, n *need) []placement.Share {
+	var shares []placement.Share
+	for _, on := range v.nodes {
+		if !slices.Contains(j.mark.nodes, on.ID) {
+			continue
+		}
+		if typ, ok := n.typeOn(on); ok {
+			shares = append(shares, placement.Share{Node: on.name, Type: typ, Count: n.perNode})
+		}
+	}
+	return shares
+}
+
+// broken says why a job that was placed lacks allocations that Nomad cannot place where they were planned.
+func (v *view) broken(j *job) string {
+	if j.blocked.IsZero() {
+		return ""
+	}
+	for _, id := range j.mark.nodes {
+		if n := v.byID[id]; n == nil || !n.usable {
+			return fmt.Sprintf("node %s is gone, so Nomad looks for another", v.called(id))
+		}
+	}
+	if v.since(j.blocked) > patience {
+		return "one of its nodes has no place for it, so Nomad looks for another"
+	}
+	return ""
+}
+
+// called is a node's name, or its id where it is not known any more.
+func (v *view) called(id string) string {
+	if n := v.byID[id]; n != nil {
+		return n.name
+	}
+	return id
+}

@@ -1,0 +1,197 @@
+package nomad
+
+import (
+	"context"
+	"maps"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// seen is what was seen of Nomad last. What the event stream says has changed since is asked for again.
+type seen struct {
+	at     time.Time // of the last time that all was asked for; zero for never
+	stubs  []*stub
+	specs  map[key]*spec
+	nodes  map[string]*api.Node
+	allocs []*api.AllocationListStub
+	evals  []*api.Evaluation
+}
+
+// allAgain is how old what was seen may become, whatever the event stream says.
+const allAgain = time.Minute
+
+// topics are what may have changed: nodes, or jobs with all that comes of them. A job that ends, and an evaluation that
+// blocks no more, show in events of allocations alone.
+type topics struct{ jobs, nodes bool }
+
+var everything = topics{true, true}
+
+// live are allocations that hold what they were given.
+const liveFilter = `ClientStatus == "pending" or ClientStatus == "running" or ClientStatus == "unknown"`
+
+// look asks for what may have changed, and makes a view of it all.
+func (s *Scheduler) look(ctx context.Context) (*view, error) {
+	changed := s.watch.news()
+	if time.Since(s.seen.at) > allAgain {
+		changed = everything
+	}
+	if err := s.see(ctx, changed); err != nil {
+		s.seen.at = time.Time{}
+		return nil, err
+	}
+	now := time.Now()
+	if changed == everything && s.Steer {
+		_ = s.sweep(ctx) // what it could not take back waits for the next time, and check says whether it may
+	}
+	if changed == everything {
+		s.seen.at = now
+	}
+	v := &view{now: now, holdLimit: s.HoldLimit, crowded: map[string]bool{}}
+	v.setNodes(slices.Collect(maps.Values(s.seen.nodes)))
+	v.setAllocs(s.seen.allocs)
+	for _, stub := range s.seen.stubs {
+		if spec := s.seen.specs[stub.key()]; spec != nil {
+			v.jobs = append(v.jobs, &job{stub: *stub, name: s.name(stub.key()), spec: spec, mark: spec.mark()})
+		}
+	}
+	v.setLive()
+	v.setBlocked(s.seen.evals, s.seen.stubs)
+	return v, s.lookForEnded(ctx, v)
+}
+
+// see asks for what changed.
+func (s *Scheduler) see(ctx context.Context, changed topics) error {
+	if changed.nodes {
+		if err := s.seeNodes(ctx); err != nil {
+			return err
+		}
+	}
+	if !changed.jobs {
+		return nil
+	}
+	if err := s.seeJobs(ctx); err != nil {
+		return err
+	}
+	// Others' allocations count as well, where the token lets us see them.
+	all := api.AllNamespacesNamespace
+	s.seen.allocs, s.seen.evals = nil, nil
+	path := "/v1/allocations?resources=true&filter=" + url.QueryEscape(liveFilter)
+	if err := s.query(ctx, path, all, &s.seen.allocs); err != nil {
+		return err
+	}
+	return s.query(ctx, "/v1/evaluations?filter="+url.QueryEscape(`Status == "blocked"`), all, &s.seen.evals)
+}
+
+// seeNodes lists the nodes, and asks for those that changed.
+func (s *Scheduler) seeNodes(ctx context.Context) error {
+	var list []*api.NodeListStub
+	if err := s.query(ctx, "/v1/nodes", "", &list); err != nil {
+		return err
+	}
+	before := s.seen.nodes
+	s.seen.nodes = map[string]*api.Node{}
+	for _, stub := range list {
+		n := before[stub.ID]
+		if n == nil || n.ModifyIndex != stub.ModifyIndex {
+			n = &api.Node{}
+			if err := s.query(ctx, "/v1/node/"+stub.ID, "", n); notFound(err) {
+				continue
+			} else if err != nil {
+				return err
+			}
+		}
+		s.seen.nodes[stub.ID] = n
+	}
+	return nil
+}
+
+// seeJobs lists the jobs, and asks for those of ours that changed. What other jobs are started from (a periodic or
+// parameterized one) is none itself.
+func (s *Scheduler) seeJobs(ctx context.Context) error {
+	s.seen.stubs = nil
+	if err := s.query(ctx, "/v1/jobs?meta=true", s.namespace, &s.seen.stubs); err != nil {
+		return err
+	}
+	before := s.seen.specs
+	s.seen.specs = map[key]*spec{}
+	for _, stub := range s.seen.stubs {
+		k := stub.key()
+		_, asks := stub.Meta[metaKey]
+		parent := stub.Periodic || stub.ParameterizedJob && stub.ParentID == ""
+		if !asks || parent || stub.Stop || stub.Status == "dead" {
+			continue
+		}
+		known := before[k]
+		if known == nil || known.JobModifyIndex != stub.JobModifyIndex {
+			known = &spec{}
+			if err := s.query(ctx, jobPath(k.id, ""), k.namespace, known); notFound(err) {
+				continue
+			} else if err != nil {
+				return err
+			}
+		}
+		s.seen.specs[k] = known
+	}
+	return nil
+}
+
+// setLive gives the jobs their allocations.
+func (v *view) setLive() {
+	byKey := map[key]*job{}
+	for _, j := range v.jobs {
+		byKey[j.key()] = j
+	}
+	for _, a := range v.allocs {
+		j := byKey[key{a.Namespace, a.JobID}]
+		if j != nil && a.DesiredStatus == api.AllocDesiredStatusRun && (j.mark == nil || a.JobVersion >= j.mark.version) {
+			j.live = append(j.live, a)
+		}
+	}
+}
+
+// setBlocked says which jobs Nomad finds no place for. Of ours that is worth knowing of those that were placed, of
+// others because they queue for the same nodes.
+func (v *view) setBlocked(evals []*api.Evaluation, stubs []*stub) {
+	since := map[key]time.Time{}
+	for _, e := range evals {
+		since[key{e.Namespace, e.JobID}] = time.Unix(0, e.CreateTime)
+	}
+	for _, j := range v.jobs {
+		if t := since[j.key()]; t.UnixNano() >= j.SubmitTime { // else it is of before the placement
+			j.blocked = t
+		}
+		delete(since, j.key())
+	}
+	for _, stub := range stubs {
+		if _, waits := since[stub.key()]; waits {
+			v.crowded[stub.NodePool] = true
+		}
+	}
+}
+
+// lookForEnded asks whether placed jobs without allocations had some before.
+func (s *Scheduler) lookForEnded(ctx context.Context, v *view) error {
+	for _, j := range v.jobs {
+		if j.mark == nil || j.mark.held() || len(j.live) > 0 {
+			continue
+		}
+		all, err := s.allocationsOf(ctx, j)
+		if err != nil {
+			return err
+		}
+		j.ran = len(all) > 0
+	}
+	return nil
+}
+
+// allocationsOf are a job's allocations, also those that ended; of one that was placed those since.
+func (s *Scheduler) allocationsOf(ctx context.Context, j *job) (all []*api.AllocationListStub, err error) {
+	if err := s.query(ctx, jobPath(j.ID, "/allocations"), j.Namespace, &all); err != nil && !notFound(err) {
+		return nil, err
+	}
+	before := func(a *api.AllocationListStub) bool { return j.mark != nil && a.JobVersion < j.mark.version }
+	return slices.DeleteFunc(all, before), nil
+}
