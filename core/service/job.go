@@ -93,7 +93,10 @@ func (j *job) begin(o *opening, policies Policies) error {
 		return invalid("open: %v", err)
 	}
 	j.closePolicy()
-	if o.job.Workload != "" && (j.learner == nil || j.opening.differs(o) != "") {
+	switch {
+	case o.job.Workload == "":
+		j.learner = nil
+	case j.learner == nil || j.opening.differs(o) != "":
 		j.learner = &learner{workers: make([]shown, len(problem.Workers))}
 	}
 	j.opening, j.problem, j.policy, j.gatherer, j.answered = o, problem, policy, nil, false

@@ -212,6 +212,35 @@ func (s *script) Send(r *evenstepv1.BalanceResponse) error {
 	return nil
 }
 
+// A stream may join a job that its last one just left, as another job.
+func TestAJobThatBeginsAnewLearnsAnew(t *testing.T) {
+	j := &job{log: hclog.NewNullLogger(), comebacks: rate.NewLimiter(1, 1), measures: newMeasures()}
+	for _, c := range []struct {
+		workload string
+		workers  int
+	}{{"w", 3}, {"", 4}, {"v", 5}, {"v", 2}, {"", 1}} {
+		open := &evenstepv1.Open{Job: "job", GlobalBatch: 60, Workload: c.workload,
+			Workers: slices.Repeat([]*evenstepv1.Worker{{}}, c.workers)}
+		o, err := newOpening(open, testPolicies)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newStream()
+		if err := j.join(o, s, testPolicies); err != nil {
+			t.Fatal(err)
+		}
+		report := &evenstepv1.StepReport{NextFreeStep: 1}
+		for i := range c.workers {
+			report.Workers = append(report.Workers, &evenstepv1.WorkerReport{Rank: uint32(i), ComputeSeconds: 1, Samples: 1})
+		}
+		j.report(s, report)
+		if (j.learner != nil) != (c.workload != "") || j.learner != nil && len(j.learner.workers) != c.workers {
+			t.Errorf("%+v: learns with %+v", c, j.learner)
+		}
+		j.leave(s)
+	}
+}
+
 // A core that restarted says which jobs came back; one that begins is none of them.
 func TestAJobThatComesBackIsLogged(t *testing.T) {
 	for step, want := range map[uint64]string{0: "", 7: `a job is back: job=job owner="" step=7 workers=3`} {
