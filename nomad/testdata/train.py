@@ -14,6 +14,7 @@ STEPS, GLOBAL_BATCH, WIDTH = 30, 100, 64
 
 
 def main() -> None:
+    """Train with one forward and one backward a step."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     torch.manual_seed(0)
