@@ -42,16 +42,16 @@ func (d *Daemon) Start() {
 		d.t.Fatal(err)
 	}
 	defer log.Close()
-	d.cmd = d.command()
-	d.cmd.Stdout, d.cmd.Stderr = log, log
-	if err := d.cmd.Start(); err != nil {
+	cmd := d.command()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
 		d.t.Fatal(err)
 	}
-	d.ended = make(chan struct{})
+	d.cmd, d.ended = cmd, make(chan struct{})
 	go func(cmd *exec.Cmd, ended chan struct{}) {
 		_ = cmd.Wait()
 		close(ended)
-	}(d.cmd, d.ended)
+	}(cmd, d.ended)
 }
 
 // Stop tells it to end, which makes slurmctld save its state, and kills it when that takes longer than five seconds.
