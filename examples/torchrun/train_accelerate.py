@@ -50,6 +50,7 @@ def main() -> None:
             losses.append(loss.detach())
         mean = torch.stack(losses).mean().item()
         accelerator.print(f"epoch {epoch}: loss {mean:.4f}, batch sizes {sampler.batch_sizes}")
+        sampler.set_epoch(epoch + 1)  # 5, with checkpoints at the end of epochs
         if args.checkpoint:
             accelerator.save_state(args.checkpoint)
     accelerator.end_training()

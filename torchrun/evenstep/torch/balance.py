@@ -361,15 +361,14 @@ class Loop:
         weight, self._weight = self._weight, None
         if weight is None:
             return outputs
-        outputs, found = weighted(outputs, weight, self._leaves.own)
+        # A gradient that is taken inside the step, of an input for a penalty, is no backward of the step's.
+        outputs, found = weighted(outputs, lambda: weight() if self._leaves.reached() else 1.0, self._leaves.own)
         if found == 0:
             kind = type(outputs).__name__
             self._tell_once(f"the model returned a {kind} without a tensor to differentiate, so nothing is weighted")
         return outputs
 
     def _begin_backward(self, weight: Callable[[], Weight]) -> Weight:
-        if not self._leaves.reached():  # a gradient that is taken inside the step
-            return 1.0
         if not self._ending:
             self._ending = True
             _queue_callback(self._end_backward)
