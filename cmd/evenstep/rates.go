@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -59,6 +60,10 @@ func (f *ratesFlags) open() (rates reconcile.Profiles, done func(), err error) {
 		}
 		return &coreRates{conn: conn, at: a}, func() { conn.Close() }, nil
 	case strings.HasSuffix(f.profiles, ".json"):
+		// Without speeds all jobs would be let go, for a slip of the pen.
+		if _, err := os.Stat(f.profiles); err != nil {
+			return nil, nil, fmt.Errorf("--profiles: %w", err)
+		}
 		return &ratesFile{f.profiles}, func() {}, nil
 	}
 	return &measuredRates{f.profiles}, func() {}, nil

@@ -99,6 +99,12 @@ func TestRatesOfACoreThatIsAway(t *testing.T) {
 	}
 }
 
+func TestRatesOfATableThatIsNotThere(t *testing.T) {
+	if _, _, err := (&ratesFlags{profiles: "/nope.json"}).open(); err == nil || !strings.Contains(err.Error(), "--profiles: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestRatesNeedOneSource(t *testing.T) {
 	for _, c := range []struct {
 		flags ratesFlags

@@ -20,6 +20,7 @@ OPENING = wire.Open(job="test", global_batch=16, workers=[wire.Worker(min_batch_
 
 def answer(core: Core, step: int) -> tuple[int, ...] | None:
     """Report a step and give the allocation that comes back, None if none does in a second."""
+    core._opened.wait(5)  # what is reported before the stream is there is lost
     core.report(step, step + 1, ROWS)
     with contextlib.suppress(AssertionError):
         return eventually(core.newest, seconds=1)
