@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 import evenstep.torch as evenstep
-from evenstep.torch.balance import _Loop
+from evenstep.torch.balance import Loop
 from evenstep.torch.schedule import Schedule
 
 STEPS, SETTLED, ROWS, WIDTH, LAYERS = 150, 30, 128, 640, 24
@@ -47,11 +47,11 @@ def timed(owner: type, name: str) -> None:
 def rank() -> None:
     global inside
     for owner, name in (
-        (_Loop, "_before_forward"),
-        (_Loop, "_before_inner_forward"),
-        (_Loop, "_after_forward"),
-        (_Loop, "_last_gradient"),
-        (_Loop, "_end_backward"),
+        (Loop, "_before_forward"),
+        (Loop, "_before_inner_forward"),
+        (Loop, "_after_forward"),
+        (Loop, "_last_gradient"),
+        (Loop, "_end_backward"),
         (Schedule, "draw"),
     ):
         timed(owner, name)
