@@ -15,7 +15,8 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import evenstep.torch as evenstep
-from evenstep.torch.balance import Loop, _unmeasurable
+from evenstep.torch.balance import Loop
+from evenstep.torch.peers import unmeasurable
 
 DATA = TensorDataset(torch.arange(10.0).unsqueeze(1))
 
@@ -97,4 +98,4 @@ def test_a_model_that_is_refused_leaves_the_sampler_free() -> None:
 )
 def test_count_on_cuda_keeps_the_sizes(device: str, count: Any, measurable: bool) -> None:
     loop = SimpleNamespace(model=nn.Linear(1, 1), replicas=[None], device=torch.device(device), count=count)
-    assert (_unmeasurable(cast(Loop, loop)) is None) is measurable
+    assert (unmeasurable(cast(Loop, loop)) is None) is measurable

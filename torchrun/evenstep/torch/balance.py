@@ -7,15 +7,9 @@ exchange among the ranks (in the background) <-> rank 0 <-> the core
 """
 
 import contextlib
-import copy
-import itertools
 import logging
-import os
-import time
-import uuid
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -24,25 +18,15 @@ from torch import nn
 from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from evenstep import agent
-from evenstep.report import Hints, Row
 from evenstep.torch.collectives import sharded, watch
 from evenstep.torch.compiles import Compiles
-from evenstep.torch.exchange import Exchange, Parcel, new_group
-from evenstep.torch.hints import DeviceHints
-from evenstep.torch.inputs import DrivingInputs
-from evenstep.torch.memory import Memory, is_out_of_memory, put_back, within
-from evenstep.torch.observer import Observer
-from evenstep.torch.schedule import Learned
+from evenstep.torch.memory import Memory, is_out_of_memory, put_back
+from evenstep.torch.peers import Peers
 from evenstep.torch.shares import Shares, Ticket, newest
 from evenstep.torch.stopwatch import CudaClock, HostClock, Stopwatch
 from evenstep.torch.weight import Leaves, Weight, rows, times, weighted
-from evenstep.torch.workload import Device, describe, workload
 
 _log = logging.getLogger("evenstep")
-_jobs = itertools.count()
-_TINY = torch.finfo(torch.float64).tiny
-_START_SECONDS = 2.0  # what the core has to say which sizes a job starts with
 
 Model = TypeVar("Model", bound=nn.Module)
 Count = Callable[..., int | torch.Tensor]
@@ -182,7 +166,7 @@ class Loop:
         self._weight: Callable[[], Weight] | None = None  # what the backward of the forward under way is to ask
         self._ending = False  # the backward under way has been told to end the step
         self._reduces = True  # the backward to come ends with the all-reduce
-        self._peers: _Peers | None = None
+        self._peers: Peers | None = None
         self._told: set[str] = set()
         self._rows = 0  # of the batch that had a forward
         self._parted = False  # one of its forwards had a part of its rows
@@ -292,10 +276,8 @@ class Loop:
         return lambda: self.sampler.world * terms / self._total(ticket)
 
     def _total(self, ticket: Ticket) -> int:
-        begun = time.perf_counter()
-        total = ticket.total
-        self.stopwatch.blocked(time.perf_counter() - begun)
-        return total
+        with self.stopwatch.blocking():
+            return ticket.total
 
     @property
     def training(self) -> bool:
@@ -490,7 +472,7 @@ class Loop:
         _ = self.sampler.schedule  # with which its world is known
         if self.sampler.world > 1 and (self.sampler.group is not None or self.sampler.world == dist.get_world_size()):
             self._check_group()
-            self._peers = _Peers(self)
+            self._peers = Peers(self)
 
     def _check_group(self) -> None:
         """Raise ValueError where gradients are not averaged over all that share the batch."""
@@ -517,7 +499,7 @@ class Loop:
                 f"{dist.get_world_size()}; call init_process_group before the first batch is drawn"
             )
         if self.sampler.world > 1:
-            self._peers = self._peers or _Peers(self)
+            self._peers = self._peers or Peers(self)
             self._peers.agree(self)
 
     def _tell_of_rows(self, found: int | None, ticket: Ticket) -> None:
@@ -543,275 +525,6 @@ class Loop:
             _log.warning("evenstep: rank %d: %s; %s", self.sampler.rank, fault, supported)
 
 
-@dataclass(frozen=True)
-class _Introduction:
-    """What each rank tells the others once, when they meet."""
-
-    obstacle: str | None  # why this rank's compute time cannot be measured
-    core: str | None
-    device: Device
-    rank: int  # among those that share the batch
-    free: bool  # no batch was drawn, and the user gave no sizes, so a job may start with others
-
-
-class _Peers:
-    """The other ranks of the job, and on rank 0 the core."""
-
-    def __init__(self, loop: Loop) -> None:
-        """Meet the other ranks. Keeps no reference to the loop, so that the stream to the core ends with it."""
-        sampler = loop.sampler
-        self.world = sampler.world
-        self._sampler = sampler
-        self._schedule = sampler.schedule
-        self._stopwatch = loop.stopwatch
-        self._device = loop.device
-        self._inputs = DrivingInputs()
-        self._group = new_group(ranks=sampler.team)
-        self._parcel = Parcel(self.world)
-        self._parts: list[tuple[int, Sequence[int]]] = []  # of the allocation that rank 0 is sending
-        self._given = self._sent = sampler.batch_sizes
-        self._memory = loop.memory
-        self._limits: tuple[int, ...] = ()
-        self._unreported: list[tuple[int, Exchange]] = []
-        self._core: Any = None  # this and the next on rank 0
-        self._opening: Any = None
-        self._observer = Observer() if os.environ.get("EVENSTEP_POLICY") == "observe" else None
-        self._hints: DeviceHints | None = None
-        introductions = self._introduce(loop)
-        # With tensor parallelism several ranks are one worker.
-        self._workers = [[at for at, who in enumerate(introductions) if who.rank == r] for r in range(self.world)]
-        workers_are_free = all(who.free for who in introductions)
-        obstacle = _obstacle(introductions)
-        self.balancing = obstacle is None
-        if self.balancing and (address := os.environ.get("EVENSTEP_AGENT_ADDR") or agent.find()):
-            self._hints = DeviceHints(address, loop.device)
-            weakref.finalize(loop, self._hints.close)
-        if dist.get_rank(self._group) == 0:
-            _warn_of(loop.model, obstacle)
-            if self.balancing:
-                self._core = self._open(introductions, workload(loop.model), workers_are_free)
-                # With the model, or at the end of the process: its hooks are what holds the loop.
-                weakref.finalize(loop, self._core.close)
-                if self._observer is not None:
-                    weakref.finalize(loop, _tell, self._observer, self._core)
-        if self.balancing and workers_are_free:
-            self._start()
-        # The group of the exchanges has one kind of operation, so the counts have their own.
-        self._count_group = new_group(loop.device.type, sampler.team) if loop.count is not None else None
-
-    def _start(self) -> None:
-        """Start with the sizes that rank 0 hears of from the core, if any."""
-        start = [self._core.start(_START_SECONDS) if self._core is not None else None]
-        dist.broadcast_object_list(start, src=dist.get_process_group_ranks(self._group)[0], group=self._group)
-        if start[0] is not None:
-            self._sent = start[0]
-            self._schedule.start(start[0])
-
-    def weigh(self, terms: int | torch.Tensor) -> Callable[[], Weight]:
-        """Give the weight of a forward whose loss averages over `terms`; the sum over all ranks is on its way."""
-        mine = torch.as_tensor(terms).detach().to(self._device, torch.float64)
-        total = mine.clone()
-        work = dist.all_reduce(total, group=self._count_group, async_op=True)
-        assert work is not None
-
-        def weight() -> Weight:
-            begun = time.perf_counter()
-            work.wait()
-            self._stopwatch.blocked(time.perf_counter() - begun)
-            return self._group.size() * mine / total.clamp(min=_TINY)  # no rank has terms: the weight is 0, not 0 / 0
-
-        return weight
-
-    def exchange(self, step: int) -> None:
-        """Issue the exchange of `step`."""
-        if not self.balancing:
-            return
-        part, sizes = self._next_part()
-        samples, seconds = self._stopwatch.read()
-        used = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else 0
-        hints = Hints() if self._hints is None else self._hints.read()
-        waited = self._stopwatch.read_wait()
-        limit = self._memory.limit
-        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read(), waited, used, hints, limit)
-        exchange = Exchange(self._group, row, part, sizes)
-        if self._core is not None:
-            self._unreported.append((step, exchange))
-
-        def wait() -> Learned:
-            begun = time.perf_counter()
-            rows = self._by_worker(exchange.rows())
-            self._stopwatch.blocked(time.perf_counter() - begun)
-            self._sampler.measured = tuple((row.samples, row.seconds) for row in rows)
-            return Learned(max(row.depth for row in rows), self._parcel.receive(*exchange.part()))
-
-        self._schedule.issue(wait)
-
-    def tell_core(self) -> None:
-        """Report the exchanges that are complete; on rank 0."""
-        while self._unreported and self._unreported[0][1].done():
-            step, exchange = self._unreported.pop(0)
-            rows = self._by_worker(exchange.rows())
-            self._heed_limits([row.limit for row in rows])
-            if self._observer is not None:
-                self._observer.see(rows)
-            # An answer can travel with the exchange of the step at hand at the earliest.
-            self._core.report(step, self._schedule.consumed + self._schedule.depth + 1, rows)
-
-    def _heed_limits(self, found: Sequence[int]) -> None:
-        """Send sizes that fit into the memory of all, and have the core stay within it."""
-        total, quantum = self._sampler.global_batch_size, self._sampler.micro_batch_size
-        limits = tuple(limit or total for limit in found)
-        if limits == (self._limits or (total,) * self.world):
-            return
-        self._limits = limits
-        sizes = within(self._sent, limits, quantum)
-        if sizes is None:
-            _log.warning(
-                "evenstep: memory holds only %d rows of the global batch of %d at once; the rest is trained in parts",
-                sum(limits),
-                total,
-            )
-            return
-        self._sent, self._parts = sizes, self._parcel.cut(sizes)
-        opening = copy.deepcopy(self._opening)  # the stream's thread reads the one that it has
-        opening.job = f"{self._name}/{next(_jobs)}"
-        for worker, limit, size in zip(opening.workers, limits, sizes, strict=True):
-            worker.max_batch_size = limit // quantum * quantum
-            worker.min_batch_size = min(worker.min_batch_size, worker.max_batch_size, size)
-        self._opening = opening
-        self._core.reopen(opening)
-
-    def _by_worker(self, rows: Sequence[Row]) -> list[Row]:
-        """Give a row for each worker: that of its slowest rank, with the largest look-ahead of all."""
-        depth = max(row.depth for row in rows)
-        found = []
-        for ranks in self._workers:
-            mine = [rows[at] for at in ranks]
-            limit = min((row.limit for row in mine if row.limit), default=0)
-            found.append(replace(max(mine, key=lambda row: row.seconds), depth=depth, limit=limit))
-        return found
-
-    def _next_part(self) -> tuple[int, Sequence[int]]:
-        if self._core is not None and not self._parts:
-            sizes = self._core.newest()
-            if sizes is not None and sizes != self._sent:
-                self._sent = sizes
-                self._parts = self._parcel.cut(sizes)
-        return self._parts.pop(0) if self._parts else (0, ())
-
-    def _introduce(self, loop: Loop) -> list[_Introduction]:
-        core = os.environ.get("EVENSTEP_ADDR") or None
-        free = self._schedule.drawn == 0 and not os.environ.get("EVENSTEP_BATCH_SIZES")
-        mine = _Introduction(_unmeasurable(loop), core, describe(loop.device), self._sampler.rank, free)
-        everyone: list[_Introduction] = [mine] * self._group.size()
-        dist.all_gather_object(everyone, mine, group=self._group)
-        return everyone
-
-    def agree(self, loop: Loop) -> None:
-        """Check that the ranks train in step; all of them get here at the same forward. Raises ValueError where not."""
-        sampler = self._sampler
-        settings = {
-            **sampler.settings(),
-            "epoch": sampler.epoch,
-            "position in the epoch": ticket.position if (ticket := sampler.take()) is not None else 0,
-            "EVENSTEP_BATCH_SIZES": self._given,
-            "count": "not given" if loop.count is None else "given",
-            "steps_by_hand": loop.steps_by_hand,
-            "weigh": loop.weighs,
-        }
-        everyone: list[dict[str, Any]] = [settings] * self._group.size()
-        dist.all_gather_object(everyone, settings, group=self._group)
-        for rank, other in enumerate(everyone):
-            for name, value in settings.items():
-                if other[name] != value:
-                    raise ValueError(
-                        f"{name}: rank {rank} has {other[name]!r}, rank {sampler.rank} has {value!r}; "
-                        "give the same on all ranks"
-                    )
-
-    def _open(self, introductions: Sequence[_Introduction], key: str, choose_start: bool) -> Any:
-        from evenstep.core import Core
-        from evenstep.v1 import balancer_pb2 as wire
-
-        # Fewer than two rows break batch statistics and recompile a compiled model. The user's sizes may be so, though.
-        least = 2 if min(self._sent) >= 2 else 1
-        team = "" if self._sampler.team is None else f"-{self._sampler.team[0]}"  # others have jobs of their own
-        workers = [introductions[ranks[0]] for ranks in self._workers]
-        policy = os.environ.get("EVENSTEP_POLICY", "")
-        job = os.environ.get("EVENSTEP_JOB") or f"job-{uuid.uuid4().hex}"
-        self._name = f"{job}{team}"
-        self._opening = opening = wire.Open(
-            job=f"{self._name}/{next(_jobs)}",
-            global_batch=self._sampler.global_batch_size,
-            quantum=self._sampler.micro_batch_size,
-            workers=[
-                wire.Worker(
-                    node=who.device.node,
-                    device_type=who.device.type,
-                    device=who.device.id,
-                    device_memory_bytes=who.device.memory_bytes,
-                    min_batch_size=least,
-                )
-                for who in workers
-            ],
-            policy=policy if self._observer is None else "equal",
-            workload=key,
-            choose_start=choose_start and self._observer is None,
-        )
-        return Core(introductions[0].core or "", opening, lambda: self._sent)
-
-
-def _tell(observer: Observer, core: Any) -> None:
-    """Say what was observed, at the end; finalizers run before those that were made earlier."""
-    _log.warning(observer.line(core.reason.partition("; ")[2]))
-
-
 def _queue_callback(callback: Callable[[], None]) -> None:
     """Have `callback` run after the backward under way, behind those that were queued before."""
     torch.autograd.Variable._execution_engine.queue_callback(callback)
-
-
-def _obstacle(introductions: Sequence[_Introduction]) -> str | None:
-    """Say why batch sizes stay as they are, if they do."""
-    core = introductions[0].core
-    if core is None:
-        return (
-            "no core. Start with torchrun --rdzv-backend=evenstep (torchrun's --standalone overwrites the backend), "
-            "or name a core in EVENSTEP_ADDR"
-        )
-    # gRPC would take anything else for a host, and speak to it in the clear.
-    if not core.startswith("unix:/"):
-        return f"EVENSTEP_ADDR: {core!r} is not valid; give unix:/PATH (tcp: is not supported yet)"
-    for rank, who in enumerate(introductions):
-        if who.obstacle is not None:
-            return f"rank {rank}: {who.obstacle}"
-    return None
-
-
-def _unmeasurable(loop: Loop) -> str | None:
-    """Say why the compute time of a rank cannot be told from its wait for the others, if so."""
-    kinds = {base.__name__ for module in loop.model.modules() for base in type(module).__mro__}
-    if "FullyShardedDataParallel" in kinds:
-        return "FullyShardedDataParallel waits for the other ranks in forward and backward; fully_shard can be measured"
-    if "SyncBatchNorm" in kinds:
-        return "SyncBatchNorm waits for the other ranks inside forward and backward"
-    if len(loop.replicas) != 1 and not (loop.shards and not loop.replicas):
-        return (
-            f"the model holds {len(loop.replicas)} DistributedDataParallel modules instead of one; call balance after "
-            "it is wrapped"
-        )
-    # The wait for the other ranks' counts would be on the device, between the stopwatch's events.
-    if loop.count is not None and loop.device.type == "cuda":
-        return "with count= on CUDA, compute cannot be told from the wait for the other ranks' counts"
-    return None
-
-
-def _warn_of(model: nn.Module, obstacle: str | None) -> None:
-    if obstacle is not None:
-        _log.warning("evenstep: batch sizes stay as they are: %s", obstacle)
-    per_rank = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    if any(isinstance(module, per_rank) for module in model.modules()):
-        _log.warning(
-            "evenstep: the model has BatchNorm, whose statistics are each rank's own: with uneven batches they differ "
-            "from those of equal ones"
-        )

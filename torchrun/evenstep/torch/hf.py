@@ -12,7 +12,7 @@ weighted loss, so the mean over ranks that it logs is that of the global batch.
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -137,7 +137,8 @@ class _Balanced:
         terms = torch.stack([self._terms(batch, ticket.rows) for batch, ticket in zip(batches, tickets, strict=True)])
         # A row that is repeated because there were too few for all ranks is counted by Trainer, and is not to be.
         real = torch.tensor([float(ticket.weight > 0) for ticket in tickets], dtype=terms.dtype, device=terms.device)
-        with self._waiting(sampler):
+        loop = sampler.loop() if sampler.loop is not None else None
+        with loop.stopwatch.paused() if loop is not None else contextlib.nullcontext():
             everywhere = self._trainer.accelerator.reduce(torch.stack([terms, terms * real]), reduction="sum")
         counted, wanted = everywhere
         if not getattr(self._trainer.args, "average_tokens_across_devices", False):
@@ -160,16 +161,6 @@ class _Balanced:
                 labels = labels[..., 1:]
             found = labels.ne(_IGNORED).sum()
         return torch.as_tensor(found, device=self._trainer.args.device).double()
-
-    @contextlib.contextmanager
-    def _waiting(self, sampler: BalancedBatchSampler) -> Iterator[None]:
-        """Leave what is inside out of this rank's compute time."""
-        loop = sampler.loop() if sampler.loop is not None else None
-        if loop is not None:
-            loop.stopwatch.pause()
-        yield
-        if loop is not None:
-            loop.stopwatch.resume()
 
     def loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Give the trainer's loss, in training times what it counts for."""

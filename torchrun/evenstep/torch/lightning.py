@@ -128,11 +128,8 @@ class Balance(Callback):
 
         @functools.wraps(method)
         def waiting(*args: Any, **kwargs: Any) -> Any:
-            watch.pause()
-            try:
+            with watch.paused():
                 return method(*args, **kwargs)
-            finally:
-                watch.resume()
 
         setattr(owner, name, waiting)
         self._wrapped.append((owner, name))

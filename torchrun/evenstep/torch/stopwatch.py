@@ -7,8 +7,10 @@ The host's clock is right where the host computes; on CUDA events on the current
 are complete and never waited for.
 """
 
+import contextlib
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Protocol, TypeAlias, cast
 
 import torch
@@ -90,6 +92,22 @@ class Stopwatch:
         if self._paused is not None:
             self._waits.append((self._paused, self._clock.mark()))
             self._paused = None
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out what is inside, which may wait for other ranks."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    @contextlib.contextmanager
+    def blocking(self) -> Iterator[None]:
+        """Take out the host's time inside, which is spent waiting for other ranks; see `blocked`."""
+        begun = time.perf_counter()
+        yield
+        self.blocked(time.perf_counter() - begun)
 
     def last_gradient(self) -> None:
         """Mark the end of the step's compute: gradients are there. Of several calls in a step the last counts."""
