@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from evenstep.torch.shares import Shares, Ticket, equal
+from evenstep.torch.shares import Shares, Ticket, check_seed, equal
 
 
 class Feed(Shares):
@@ -27,8 +27,7 @@ class Feed(Shares):
     def __init__(self, global_batch_size: int, seed: int = 0) -> None:
         """Raise ValueError, naming the argument, where one is out of range."""
         super().__init__(global_batch_size)
-        if not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ValueError(f"seed: {seed!r} is not a whole number from 0 to 2**63 - 1")
+        check_seed(seed)
         self.seed = seed
         # Steps count on from here, so that neighbouring seeds share none. Generators take 32 bits.
         self._first = int(torch.randint(2**32, (), generator=torch.Generator().manual_seed(seed)))
@@ -73,12 +72,7 @@ class Feed(Shares):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue behind the batches that were trained on. Raises ValueError, naming the field, where it cannot."""
-        if state.get("version") != 1:
-            raise ValueError(f"state.version: {state.get('version')!r} is unknown; this release reads version 1")
-        for field in ("seed", "global_batch_size"):
-            mine = getattr(self, field)
-            if state.get(field) != mine:
-                raise ValueError(f"state.{field}: {state.get(field)!r} is not the feed's {mine!r}; give the same")
+        self._check_state(state, "feed", "seed", "global_batch_size")
         batches = state.get("batches")
         if not isinstance(batches, int) or batches < 0:
             raise ValueError(f"state.batches: {batches!r} is not a whole number >= 0")

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import Sampler
 
 from evenstep.torch.loader import look
-from evenstep.torch.shares import Shares, Ticket, split
+from evenstep.torch.shares import Shares, Ticket, check_seed, split
 
 if TYPE_CHECKING:
     from evenstep.torch.shares import Group
@@ -59,8 +59,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         if not hasattr(dataset, "__len__"):
             raise TypeError(f"dataset: {type(dataset).__name__} has no length; give a map-style dataset")
         super().__init__(global_batch_size, group=group, micro_batch_size=micro_batch_size)
-        if not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ValueError(f"seed: {seed!r} is not a whole number from 0 to 2**63 - 1")
+        check_seed(seed)
         if len(dataset) < 1:
             raise ValueError("dataset: it is empty; give at least one sample")
         if drop_last and len(dataset) < global_batch_size:
@@ -143,12 +142,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         Raises ValueError, naming the field, where the state belongs to another order of samples. After a state taken
         at the end of an epoch, `set_epoch` of that epoch leaves nothing to iterate; without it the epoch starts afresh.
         """
-        if state.get("version") != 1:
-            raise ValueError(f"state.version: {state.get('version')!r} is unknown; this release reads version 1")
-        for field in ("seed", "shuffle", "dataset_size"):
-            mine = getattr(self, field)
-            if state.get(field) != mine:
-                raise ValueError(f"state.{field}: {state.get(field)!r} is not the sampler's {mine!r}; give the same")
+        self._check_state(state, "sampler", "seed", "shuffle", "dataset_size")
         epoch, position = state.get("epoch"), state.get("position")
         if not isinstance(epoch, int) or not 0 <= epoch < 2**63 - self.seed:
             raise ValueError(f"state.epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")

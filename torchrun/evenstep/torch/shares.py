@@ -130,6 +130,15 @@ class Shares:
         last = self._tickets[-1] if self._tickets else None
         return self._position if last is None or last.epoch != self.epoch else last.position
 
+    def _check_state(self, state: dict[str, Any], whose: str, *fields: str) -> None:
+        """Raise ValueError, naming the field, where a state to continue from is not of this source's settings."""
+        if state.get("version") != 1:
+            raise ValueError(f"state.version: {state.get('version')!r} is unknown; this release reads version 1")
+        for field in fields:
+            mine = getattr(self, field)
+            if state.get(field) != mine:
+                raise ValueError(f"state.{field}: {state.get(field)!r} is not the {whose}'s {mine!r}; give the same")
+
     def _hand_out(self, ticket: Ticket) -> None:
         global _newest
         _newest = weakref.ref(self)
@@ -154,6 +163,12 @@ _newest: "weakref.ref[Shares] | None" = None  # that has drawn
 def newest() -> Shares | None:
     """Give the source that a batch was drawn from last."""
     return None if _newest is None else _newest()
+
+
+def check_seed(seed: int) -> None:
+    """Raise ValueError where a seed is out of range."""
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ValueError(f"seed: {seed!r} is not a whole number from 0 to 2**63 - 1")
 
 
 def split(samples: int, sizes: Sequence[int], quantum: int = 1) -> list[int]:
