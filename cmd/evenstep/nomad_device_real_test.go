@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evenstep/evenstep/nomad/nomadtest"
 )
 
 // realNomad is a development agent of a real Nomad: server and client in one process.
@@ -22,31 +23,14 @@ type realNomad struct {
 	log     *lockedBuffer
 }
 
-// nomadProgram is what EVENSTEP_NOMAD names or PATH has; without one the test is skipped.
+// nomadProgram is the nomad that tests run; without one the test is skipped.
 func nomadProgram(t *testing.T) string {
 	t.Helper()
-	if named := os.Getenv("EVENSTEP_NOMAD"); named != "" {
-		return named
-	}
-	program, err := exec.LookPath("nomad")
-	if err != nil {
+	program := nomadtest.Binary()
+	if program == "" {
 		t.Skip("no nomad on PATH, nor in EVENSTEP_NOMAD")
 	}
 	return program
-}
-
-// freePorts are free at the moment.
-func freePorts(t *testing.T, count int) (ports []any) {
-	t.Helper()
-	for range count {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }
 
 // startNomad starts Nomad with more configuration, and waits until its client is ready.
@@ -54,11 +38,11 @@ func startNomad(t *testing.T, configuration string) *realNomad {
 	t.Helper()
 	n := &realNomad{t: t, program: nomadProgram(t), log: new(lockedBuffer)}
 	folder := openTempDir(t)
-	ports := freePorts(t, 3)
+	ports := nomadtest.FreePorts(t, 3)
 	n.address = fmt.Sprint("http://127.0.0.1:", ports[0])
 	path := filepath.Join(folder, "agent.hcl")
 	// It looks for no cloud, and for nothing newer.
-	text := fmt.Sprintf("ports {\n http = %d\n rpc = %d\n serf = %d\n}\n", ports...) + fmt.Sprintf(`
+	text := fmt.Sprintf("ports {\n http = %d\n rpc = %d\n serf = %d\n}\n", ports[0], ports[1], ports[2]) + fmt.Sprintf(`
 bind_addr            = "127.0.0.1"
 disable_update_check = true
 data_dir             = %q

@@ -61,7 +61,7 @@ func StartAgents(t testing.TB, o AgentsOptions, nodes ...Node) *Agents {
 	}
 	a := &Agents{Folder: folder, t: t, binary: binary, agents: map[string]*exec.Cmd{}}
 	t.Cleanup(a.end)
-	ports := freePorts(t, 3+len(nodes))
+	ports := FreePorts(t, 3+len(nodes))
 	a.port = ports[0]
 	a.run("server", fmt.Sprintf(`
 ports { 
@@ -264,8 +264,8 @@ func (a *Agents) Nomad(token string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// freePorts are ports of loopback that nobody listens at.
-func freePorts(t testing.TB, count int) (ports []int) {
+// FreePorts are ports of loopback that nobody listens at.
+func FreePorts(t testing.TB, count int) (ports []int) {
 	t.Helper()
 	for range count {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
