@@ -18,6 +18,7 @@ const (
 	leaveAfter    = 64               // workloads that were seen later end the telling of one
 	tellPause     = 10 * time.Minute // between two changes, whatever they are of
 	tellBeyond    = 0.10             // a speed counts as another when it differs by more than this share
+	mostRate      = 1e300            // samples per second; what is above might be no number when it is rounded
 )
 
 // speeds are how fast workloads run, as Nomad was told last: samples per second by attribute and type of device. The
@@ -52,7 +53,7 @@ func byAttribute(rates []*evenstepv1.Rate) (known map[string]map[string]float64,
 	whose := make(map[string]string)
 	for _, r := range rates {
 		name, rate := attribute(r.GetWorkload()), r.GetSamplesPerSecond()
-		if !(rate > 0 && rate <= math.MaxFloat64) || whose[name] != "" && whose[name] != r.GetWorkload() {
+		if !(rate > 0 && rate <= mostRate) || whose[name] != "" && whose[name] != r.GetWorkload() {
 			continue
 		}
 		if whose[name] == "" {
