@@ -14,7 +14,7 @@ import (
 const (
 	lookPause = 2 * time.Second // between two looks at the devices
 	// speedsPatience is how long devices are not told of before their speeds are known. Nomad waits as it starts.
-	speedsPatience = 300 * time.Millisecond
+	speedsPatience = 200 * time.Millisecond
 )
 
 // Fingerprint tells Nomad of the devices, at once and when something has changed, until Nomad ends the stream.

@@ -80,7 +80,7 @@ func serveScripted(t *testing.T, a *ScriptedAgent) (*server, *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	path := filepath.Join(dir, "a.sock")
+	path := filepath.Join(dir, "a#?% 20.sock") // an odd name is one too
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
