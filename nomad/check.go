@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -123,22 +122,4 @@ func ignoreAbsent(err error) error {
 		return nil
 	}
 	return err
-}
-
-// checkPlugins looks into the plugin_dir of the agent that was asked, where that is on this host: Nomad starts each
-// file in there, and does not start itself where one is no plugin of Nomad's.
-func (s *Scheduler) checkPlugins(ctx context.Context) (found []Finding) {
-	var self struct {
-		Config struct{ PluginDir string }
-	}
-	if err := s.query(ctx, "/v1/agent/self", "", &self); err != nil || self.Config.PluginDir == "" {
-		return nil // it takes the right to read agents, which a controller has no use for
-	}
-	files, _ := filepath.Glob(filepath.Join(self.Config.PluginDir, "evenstep*"))
-	for _, file := range files {
-		if name := filepath.Base(file); name != "evenstep-device" {
-			found = append(found, Finding(file+" is no plugin of Nomad's, which does not start with it: move it elsewhere"))
-		}
-	}
-	return found
 }
