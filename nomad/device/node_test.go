@@ -323,6 +323,31 @@ func TestStatsOfAScriptedAgentSayThatNothingIsKnown(t *testing.T) {
 	}
 }
 
+// The plugins of an agent that ends may end before it does.
+func TestWhatAScriptedAgentDidNotSeeAsItEndedIsNotMissing(t *testing.T) {
+	a := &ScriptedAgent{leads: noCore}
+	s, _ := serveScripted(t, a)
+	now := s.now()
+	s.now = func() time.Time { return now }
+	a.sees(gpu("a", "A30"))
+	before := told(t, s)
+	a.sees()
+	told(t, s)
+	a.probes(func(context.Context) (*devicesv1.ProbeResponse, error) {
+		return nil, status.Error(codes.Unavailable, "")
+	})
+	told(t, s)
+	a.sees()
+	now = now.Add(2 * grace)
+	if diff := cmp.Diff(before, told(t, s), protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+	now = now.Add(grace)
+	if groups := told(t, s); groups[0].GetDevices()[0].GetHealthy() {
+		t.Errorf("got %v", groups)
+	}
+}
+
 // Drivers fail at times to say what a device is like. It is the same device.
 func TestWhatAScriptedAgentDoesNotSayOnceStays(t *testing.T) {
 	a := &ScriptedAgent{leads: noCore}

@@ -87,6 +87,24 @@ func TestAttributesHaveNamesThatAJobCanName(t *testing.T) {
 	}
 }
 
+// Two workloads with one name for Nomad that train at the same time do not take turns.
+func TestAWorkloadThatIsToldStays(t *testing.T) {
+	var s speeds
+	now := time.Unix(1e9, 0)
+	for i, c := range []struct{ rates, want string }{
+		{"a.b=3 a/b=400", "a_b=3"},
+		{"a/b=400 a.b=3", "a_b=3"},
+		{"a/b=400 a.b=4", "a_b=4"},
+		{"a/b=400", "a_b=400"},
+		{"a.b=3 a/b=400", "a_b=400"},
+	} {
+		now = now.Add(time.Hour)
+		if s.learn(known(strings.Fields(c.rates)...), now); s.toldOn("t") != c.want {
+			t.Errorf("%d: got %q, want %q", i, s.toldOn("t"), c.want)
+		}
+	}
+}
+
 // Of many workloads those seen last are told, but one that is told stays for a while.
 func TestOfManyWorkloadsFewAreTold(t *testing.T) {
 	var s speeds
