@@ -19,8 +19,8 @@ func (s *Scheduler) checkPlugins(ctx context.Context) (found []Finding) {
 	return misplaced(self.Config.PluginDir)
 }
 
-// misplaced looks for what must not be in a plugin_dir of Nomad's, which starts each program in there: it does not start
-// itself where one is no plugin of its own, and of two that call themselves alike it takes either.
+// misplaced looks for what must not be in a plugin_dir of Nomad's, which starts each program in there: it does not
+// start itself where one is no plugin of its own, and of two that call themselves alike it takes either.
 func misplaced(folder string) (found []Finding) {
 	const ours = "evenstep-device"
 	files, _ := filepath.Glob(filepath.Join(folder, "evenstep*"))

@@ -43,8 +43,8 @@ func (s *server) Fingerprint(
 	return nil
 }
 
-// round looks at the devices and at their speeds, and tells what it knows. Where the core is slow it tells of the devices
-// first; else of both at once, as Nomad would take what a job may ask for to be gone.
+// round looks at the devices and at their speeds, and tells what it knows. Where the core is slow it tells of the
+// devices first; else of both at once, as Nomad would take speeds that are not told to be gone.
 func (s *server) round(ctx context.Context, tell func([]*wire.DeviceGroup) error) error {
 	n := s.current()
 	if n == nil {

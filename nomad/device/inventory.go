@@ -65,8 +65,8 @@ func keep(d, was *devices.Device) {
 	d.PCI = cmp.Or(d.PCI, was.PCI)
 }
 
-// miss counts a report that does not have the device, and says whether it is remembered. Why it may not be used is what
-// the notes said first: Nomad takes another reason for a change of the node.
+// miss takes a report that does not have the device, and says whether it is remembered. Why it may not be used is what
+// the notes said as the grace ended: Nomad takes another reason for a change of the node.
 func (s *sighting) miss(notes []string, now time.Time) (remembered bool) {
 	if s.missing.IsZero() {
 		s.missing = now

@@ -105,8 +105,8 @@ func TestADeviceIsNotMissingWhileThereAreNoReports(t *testing.T) {
 	}
 }
 
-// A GPU that is divided is no device any more, at once, and its parts are none when it is whole again: the same memory is
-// given to one job.
+// A GPU that is divided is no device any more, at once, and its parts are none when it is whole again: the same memory
+// is given to one job.
 func TestAGPUIsWholeOrDivided(t *testing.T) {
 	var v inventory
 	whole := []devices.Device{gpu("g", "H200"), gpu("other", "H200")}
