@@ -24,15 +24,21 @@ test: gcc build .venv/.ready build/slurm/.ready ## run all tests
 
 .PHONY: lint
 lint: .venv/.ready build/slurm/.ready ## check format, types and that generated code is current
+	$(MAKE) -j2 lint-go lint-python
+	build/slurm/usr/bin/shellcheck slurm/scripts/prolog slurm/scripts/epilog slurm/scripts/task-prolog tools/need tools/slurm tools/fuzz
+	$(MAKE) proto
+	git diff --exit-code -- proto plugin nomad torchrun/evenstep/v1
+
+.PHONY: lint-go lint-python
+lint-go:
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "not gofmt-ed: $$bad" >&2; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
-	build/slurm/usr/bin/shellcheck slurm/scripts/prolog slurm/scripts/epilog slurm/scripts/task-prolog tools/need tools/slurm tools/fuzz
+
+lint-python:
 	.venv/bin/python -m ruff format --check .
 	.venv/bin/python -m ruff check .
 	cd torchrun && ../.venv/bin/python -m mypy
-	$(MAKE) proto
-	git diff --exit-code -- proto plugin nomad torchrun/evenstep/v1
 
 # What calls NVIDIA's library needs a C compiler. Without one it is built all the same, and says so when it is asked.
 CGO = $(shell $(HAS_C) >/dev/null 2>&1 && echo 1 || echo 0)
