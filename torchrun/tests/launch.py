@@ -23,7 +23,7 @@ RANKS = Path(__file__).with_name("ranks")
 T = TypeVar("T")
 
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(["torch.distributed.run", "torch._dynamo"])  # the latter comes with any optimizer
+FORKED.set_forkserver_preload(["torch.distributed.run", "torch._dynamo"])  # DDP imports the latter
 
 
 def start(options: Sequence[str], script: str, *args: str, **how: Any) -> subprocess.Popen[bytes]:
