@@ -31,10 +31,24 @@ func Check(ctx context.Context) []Finding {
 		return strings.Compare(a.Name, b.Name)
 	})
 	found := slices.Concat(checkNodes(nodes), s.checkRights(ctx))
-	if err := s.attend(ctx); err == nil && s.Unattended() {
+	return slices.Concat(found, s.checkJobs(ctx), s.checkPlugins(ctx))
+}
+
+// checkJobs finds jobs that nobody helps. What keeps it from looking at them is among the rights.
+func (s *Scheduler) checkJobs(ctx context.Context) (found []Finding) {
+	snapshot, err := s.Snapshot(ctx)
+	if err != nil {
+		return nil
+	}
+	if s.Unattended() {
 		found = append(found, "no controller runs: jobs wait until one does, or evenstep nomad release lets them go")
 	}
-	return append(found, s.checkPlugins(ctx)...)
+	for _, j := range snapshot.Jobs {
+		if s.Short(j.ID) {
+			found = append(found, Finding(fmt.Sprintf("job %s lacks an allocation: %s", j.ID, j.Unsteerable)))
+		}
+	}
+	return found
 }
 
 // oldest is the first version of Nomad's that Evenstep is known to work with: nodes have had pools since.

@@ -164,6 +164,38 @@ func TestWhatHasEndedIsNotStartedAgainOnTheFake(t *testing.T) {
 	}
 }
 
+// Where one has ended and another was stopped, nothing can start the one alone: that is said, and nothing done.
+func TestWhatCannotBeCompletedIsSaidOnTheFake(t *testing.T) {
+	t.Parallel()
+	f := nomadtest.StartFake(t, unlike...)
+	c := newCluster(t, f)
+	c.register(newJob("j", words, 3, 600, hold))
+	c.once()
+	c.runsOn("j", "n1,n2,n3")
+	for _, a := range c.allocs("j") {
+		if a.NodeName == "n1" {
+			f.Finish(a.ID)
+		}
+	}
+	f.Change("n1", func(n *api.Node) { n.SchedulingEligibility = "ineligible" })
+	if _, err := c.api.Nodes().UpdateDrain(c.node("n2"), &api.DrainSpec{Deadline: time.Millisecond}, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	const why = "its allocation on node n2 was stopped, which Nomad takes for done; to start another would start those anew " +
+		"that have ended: stop the job and run it again"
+	c.waitFor("status", func() bool { return c.status("j") == "short n1,n2,n3 "+why })
+	before := c.info("j")
+	if log := c.once(); !strings.Contains(log, "not steered: job=j why=\""+why) {
+		t.Errorf("log: %s", log)
+	}
+	if out, _, code := c.evenstep("check"); code != 1 || !strings.Contains(out, "job j lacks an allocation: "+why) {
+		t.Errorf("check: exit %d: %s", code, out)
+	}
+	if after := c.info("j"); *after.JobModifyIndex != *before.JobModifyIndex {
+		t.Error("it was registered again")
+	}
+}
+
 // A job that Nomad places nowhere although a plan says so is let go when that goes on for the hold limit.
 func TestARefusedPlaceIsGivenUpOnTheFake(t *testing.T) {
 	t.Parallel()

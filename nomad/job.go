@@ -30,6 +30,10 @@ type job struct {
 	live    []*api.AllocationListStub
 	ran     bool
 	blocked time.Time // since when Nomad finds no node for an allocation of it; zero while it does
+	// stopped is one that Nomad stopped and takes for done, so that it starts no other; nil in general. ended says that
+	// there are some that are done.
+	stopped *api.AllocationListStub
+	ended   bool
 	// given up says why it is let go whatever a plan says; empty in general.
 	givenUp string
 }
@@ -73,12 +77,43 @@ func (v *view) job(j *job) reconcile.Job {
 		r.Unsteerable = v.steerable(j, &r)
 	}
 	if r.State == reconcile.Running && r.Unsteerable == "" {
-		if why := v.broken(j); why != "" {
+		switch why := v.broken(j); {
+		case why == "":
+		case j.stuck():
+			r.Unsteerable = fmt.Sprintf("its allocation on node %s was stopped, which Nomad takes for done; to start another "+
+				"would start those anew that have ended: stop the job and run it again", j.stopped.NodeName)
+		default:
 			// Named is what lets it be released: its constraint is all that keeps Nomad from completing it.
 			r.State, r.Unsteerable = reconcile.Named, why
 		}
 	}
 	return r
+}
+
+// stuck says that the job lacks an allocation that nothing can start, others apart: what Nomad takes for done it starts
+// anew with the job's next version only, and with it those that are done.
+func (j *job) stuck() bool { return j.stopped != nil && j.ended }
+
+// setStopped finds, among all allocations of a placed job, one that Nomad stopped and takes for done. That is how a
+// batch job's allocation ends up on a node that is drained: its tasks were killed, so none of them failed; and as soon
+// as it is gone Nomad counts it among those that ended well, where it has found no place for another until then.
+func (j *job) setStopped(all []*api.AllocationListStub) {
+	if j.spec.Type != api.JobTypeBatch || !j.blocked.IsZero() {
+		return
+	}
+	kept := map[string]bool{} // names of those that run, are done, or are Nomad's to start again
+	for _, a := range all {
+		if a.DesiredStatus == api.AllocDesiredStatusRun {
+			kept[a.Name] = true
+			j.ended = j.ended || a.ClientStatus == api.AllocClientStatusComplete
+		}
+	}
+	for _, a := range all {
+		killed := a.DesiredStatus == api.AllocDesiredStatusStop && a.ClientStatus == api.AllocClientStatusComplete
+		if killed && !kept[a.Name] && len(kept) < j.spec.count() {
+			j.stopped = a
+		}
+	}
 }
 
 // since is how long ago something was by Nomad's clock, which may be ahead of ours.
@@ -179,13 +214,16 @@ func (v *view) on(j *job, n *need) []placement.Share {
 
 // broken says why a job that was placed lacks allocations that Nomad cannot place where they were planned.
 func (v *view) broken(j *job) string {
-	if j.blocked.IsZero() {
+	if j.blocked.IsZero() && j.stopped == nil {
 		return ""
 	}
 	for _, id := range j.mark.nodes {
 		if n := v.byID[id]; n == nil || !n.usable {
 			return fmt.Sprintf("node %s is gone, so Nomad looks for another", v.called(id))
 		}
+	}
+	if j.stopped != nil {
+		return fmt.Sprintf("its allocation on node %s was stopped, so Nomad looks for another", j.stopped.NodeName)
 	}
 	if v.since(j.blocked) > patience {
 		return "one of its nodes has no place for it, so Nomad looks for another"

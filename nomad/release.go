@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/evenstep/evenstep/core/reconcile"
 )
@@ -64,6 +65,11 @@ func (s *Scheduler) release(ctx context.Context, why func(*reconcile.Job) string
 
 // Unattended says that no controller steers, as far as the last snapshot knows.
 func (s *Scheduler) Unattended() bool { return !s.lease.attended.IsZero() }
+
+// Short says that a job of the last snapshot lacks an allocation that Nomad takes for done, and starts no more.
+func (s *Scheduler) Short(name string) bool {
+	return slices.ContainsFunc(s.view.jobs, func(j *job) bool { return j.name == name && j.stopped != nil })
+}
 
 // WhyReleased is what a job's Variable says of why it was let go; empty where it says nothing.
 func (s *Scheduler) WhyReleased(ctx context.Context, name string) string {

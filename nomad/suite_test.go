@@ -3,6 +3,7 @@ package nomad_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ var suite = []struct {
 	{"namespaces and dispatched jobs", namespaces},
 	{"events bring rounds", eventsBringRounds},
 	{"a drained node's allocation goes elsewhere, the others stay", drained},
+	{"what Nomad stopped and takes for done is started elsewhere", stopped},
 	{"a lost node's allocation goes elsewhere, the others stay", lost},
 }
 
@@ -485,6 +487,62 @@ func drained(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	moved(c, log, first)
+}
+
+// With no controller there at the moment of a drain, Nomad takes what it stopped for done, and a job of one allocation
+// for dead.
+func stopped(t *testing.T, c *cluster) {
+	c.register(newJob("lone", words, 1, 600, hold, onNode("n3")))
+	c.once()
+	c.runsOn("lone", "n3")
+	c.register(newJob("j", words, 2, 600, hold))
+	c.once()
+	c.runsOn("j", "n1,n2")
+	stays := c.allocs("j")[0]
+	if stays.NodeName != "n1" {
+		stays = c.allocs("j")[1]
+	}
+	for _, name := range []string{"n2", "n3"} {
+		if _, err := c.api.Nodes().UpdateDrain(c.node(name), &api.DrainSpec{Deadline: time.Second}, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	blocked := func() int {
+		evals, _, err := c.api.Evaluations().List(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(slices.DeleteFunc(evals, func(e *api.Evaluation) bool { return e.Status != "blocked" }))
+	}
+	c.waitFor("what was stopped taken for done", func() bool { return c.where("j") == "n1" && c.where("lone") == "" && blocked() == 0 })
+	if got := c.status("j"); got != "short n1,n2 node n2 is gone, so Nomad looks for another" {
+		t.Errorf("status %q", got)
+	}
+	if got := c.status("lone"); got != "short n3 node n3 is gone, so Nomad looks for another" {
+		t.Errorf("status %q", got)
+	}
+	for _, name := range []string{"n2", "n3"} {
+		if _, err := c.api.Nodes().UpdateDrain(c.node(name), nil, true, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := c.status("j"); got != "short n1,n2 its allocation on node n2 was stopped, so Nomad looks for another" {
+		t.Errorf("status %q", got)
+	}
+	if out, said, code := c.evenstep("release", "lone"); out != "lone\n" || code != 0 {
+		t.Errorf("release: %q, %q, exit %d", out, said, code)
+	}
+	c.runsOn("lone", "n3")
+	if log := c.once(); !strings.Contains(log, "release: job=j") {
+		t.Errorf("log: %s", log)
+	}
+	c.waitFor("another of j", func() bool { return len(c.allocs("j")) == 2 })
+	if again := c.allocs("j"); !slices.ContainsFunc(again, func(a *api.AllocationListStub) bool { return a.ID == stays.ID }) {
+		t.Errorf("the allocation on n1 was replaced: %v", again)
+	}
+	if log := c.once(); strings.Contains(log, "release: ") {
+		t.Errorf("it was released twice: %s", log)
+	}
 }
 
 func lost(t *testing.T, c *cluster) {

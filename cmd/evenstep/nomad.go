@@ -124,6 +124,9 @@ func nomadJobs(ctx context.Context) (jobs []jobStatus, err error) {
 				s.Why += "; no controller runs"
 			}
 		}
+		if scheduler.Short(j.ID) {
+			s.State = "short"
+		}
 		if why := scheduler.WhyReleased(ctx, j.ID); why != "" {
 			s.Why = why
 		}

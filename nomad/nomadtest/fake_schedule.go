@@ -35,7 +35,8 @@ func (s *state) schedule(j *job) (done outcome) {
 		switch {
 		case a.ClientTerminalStatus():
 			// One of a batch job that has ended well is not started again by the version that it ran under, but is by others.
-			if a.ClientStatus == "complete" && a.DesiredStatus == "run" && *j.Type == "batch" && version(a) == *j.Version {
+			// So it is with one whose tasks were killed, for which there was no place elsewhere.
+			if a.ClientStatus == "complete" && *j.Type == "batch" && version(a) == *j.Version {
 				taken[a.Name] = true
 			}
 		case a.DesiredStatus != "run":
@@ -46,7 +47,7 @@ func (s *state) schedule(j *job) (done outcome) {
 			s.end(a, "stop", "lost")
 		case n.Drain && !time.Now().Before(s.deadlines[n.ID]):
 			done.updates.Migrate++
-			s.end(a, "stop", "complete")
+			s.end(a, "stop", "running") // its client ends it a moment later
 		case version(a) == *j.Version:
 			done.updates.Ignore++
 			taken[a.Name] = true
@@ -285,7 +286,7 @@ func ends(a *api.Allocation, now time.Time) bool {
 // advance ends what is over, and lets others take its place.
 func (s *state) advance(now time.Time) {
 	for _, a := range s.allocs {
-		if !a.ClientTerminalStatus() && ends(a, now) {
+		if !a.ClientTerminalStatus() && (a.DesiredStatus != "run" || ends(a, now)) {
 			s.end(a, a.DesiredStatus, "complete")
 		}
 	}
