@@ -132,6 +132,9 @@ func (j *job) begins(now time.Time) time.Time {
 
 // steerable fills in what the job may have, or says why it is left to Nomad.
 func (v *view) steerable(j *job, r *reconcile.Job) string {
+	if !j.asks() {
+		return "it is held, and does not ask for Evenstep: it has no meta evenstep"
+	}
 	words, err := request.Parse(j.Meta[metaKey])
 	if err != nil {
 		return "meta evenstep: " + err.Error()

@@ -125,7 +125,7 @@ func (s *Scheduler) seeNodes(ctx context.Context) error {
 	return nil
 }
 
-// seeJobs lists the jobs, and asks for those of ours that changed. What other jobs are started from (a periodic or
+// seeJobs lists the jobs, and asks for those that changed and may be ours. What other jobs are started from (a periodic or
 // parameterized one) is none itself.
 func (s *Scheduler) seeJobs(ctx context.Context) error {
 	s.seen.stubs = nil
@@ -136,12 +136,11 @@ func (s *Scheduler) seeJobs(ctx context.Context) error {
 	s.seen.specs, s.seen.passed = map[key]*spec{}, map[key]uint64{}
 	for _, stub := range s.seen.stubs {
 		k := stub.key()
-		_, asks := stub.Meta[metaKey]
 		parent := stub.Periodic || stub.ParameterizedJob && stub.ParentID == ""
-		if !asks || parent || stub.Stop {
+		if parent || stub.Stop || !stub.asks() && !stub.mayBeHeld() {
 			continue
 		}
-		if stub.Status == "dead" && passed[k] == stub.JobModifyIndex {
+		if (stub.Status == "dead" || !stub.asks()) && passed[k] == stub.JobModifyIndex {
 			s.seen.passed[k] = stub.JobModifyIndex
 			continue
 		}
@@ -154,9 +153,25 @@ func (s *Scheduler) seeJobs(ctx context.Context) error {
 				return err
 			}
 		}
+		if !stub.asks() && known.mark() == nil {
+			s.seen.passed[k] = stub.JobModifyIndex
+			continue
+		}
 		s.seen.specs[k] = known
 	}
 	return nil
+}
+
+// asks says that the job asks for Evenstep.
+func (s *stub) asks() bool {
+	_, asks := s.Meta[metaKey]
+	return asks
+}
+
+// mayBeHeld says that a job which does not ask for Evenstep may wait for it all the same: nobody else lifts our hold. One of
+// type system is never pending to Nomad, and one of sysbatch not for long.
+func (s *stub) mayBeHeld() bool {
+	return s.Status == "pending" || s.Type == api.JobTypeSystem || s.Type == api.JobTypeSysbatch
 }
 
 // setLive gives the jobs their allocations.

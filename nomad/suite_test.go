@@ -27,6 +27,7 @@ var suite = []struct {
 	{"release lets jobs go", releases},
 	{"malformed meta is released unplaced with the reason", malformed},
 	{"what is not steered is released with the reason", notSteered},
+	{"a job that is held and does not ask is let go", heldWithoutMeta},
 	{"a node that is not eligible or in another pool is not used", eligibility},
 	{"a plan never evicts and needs a free node", freeNodes},
 	{"with nobody there jobs are let go by who runs next", abandoned},
@@ -185,10 +186,15 @@ func notSteered(t *testing.T, c *cluster) {
 		g.Name = new("other")
 		j.AddTaskGroup(&g)
 	}
+	everywhere := func(typ string) func(*api.Job) {
+		return func(j *api.Job) { j.Type, j.TaskGroups[0].ReschedulePolicy = &typ, nil }
+	}
 	for id, want := range map[string]struct {
 		job *api.Job
 		why string
 	}{
+		"system":   {newJob("system", words, 1, 600, hold, everywhere("system")), "its type is system; batch and service are steered"},
+		"sysbatch": {newJob("sysbatch", words, 1, 600, hold, everywhere("sysbatch")), "its type is sysbatch; batch and service"},
 		"groups":   {newJob("groups", words, 1, 600, hold, twice), "it has 2 task groups; one is steered"},
 		"unseen":   {newJob("unseen", "workload=x global_batch=1 samples=1", 1, 600, hold), "workload x has no profile on the devices that it may have"},
 		"many":     {newJob("many", words, 9, 600, hold), "at most 3 nodes can ever give it 1 devices each, and it needs 9"},
@@ -204,9 +210,35 @@ func notSteered(t *testing.T, c *cluster) {
 		}
 		c.waitFor("release of "+id, func() bool { return len(c.info(id).Constraints) <= 1 })
 		c.waitFor("status of "+id, func() bool { return strings.Contains(c.status(id), want.why) || id == "dots.1" })
+		if typ := *want.job.Type; strings.HasPrefix(typ, "sys") {
+			c.runsOn(id, "n1,n2,n3")
+			if got := c.message(id)["evenstep_released"]; !strings.Contains(got, want.why) {
+				t.Errorf("%s: its Variable says %q", id, got)
+			}
+		}
 		if _, _, err := c.api.Jobs().Deregister(id, true, nil); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Our own hold is all that says that such a job waits for us; others that wait are none of ours.
+func heldWithoutMeta(t *testing.T, c *cluster) {
+	c.register(newJob("theirs", "", 1, 600, onNode("n9")))
+	c.register(newJob("mute", "", 1, 600, hold))
+	const why = "it is held, and does not ask for Evenstep: it has no meta evenstep"
+	c.waitFor("status", func() bool { return c.status("mute") == "not steered "+why })
+	theirs := c.info("theirs")
+	if log := c.once(); !strings.Contains(log, why) || strings.Contains(log, "theirs") {
+		t.Errorf("log: %s", log)
+	}
+	c.waitFor("start", func() bool { return len(c.allocs("mute")) == 1 })
+	if got := c.message("mute")["evenstep_released"]; got != why || len(c.info("mute").Constraints) > 0 {
+		t.Errorf("its Variable says %q, constraints %v", got, c.info("mute").Constraints)
+	}
+	c.once()
+	if got := c.info("theirs"); *got.JobModifyIndex != *theirs.JobModifyIndex || c.status("theirs") != "" || c.status("mute") != "" {
+		t.Errorf("a job of others was touched, or is listed: %v, %q, %q", got, c.status("theirs"), c.status("mute"))
 	}
 }
 

@@ -212,7 +212,7 @@ func (s *state) status(j *job) string {
 		blocked = blocked || e.JobID == *j.ID && e.Namespace == *j.Namespace && e.Status == "blocked"
 	}
 	switch {
-	case live > 0 || j.ParameterizedJob != nil && !j.Dispatched:
+	case live > 0 || *j.Type == "system" && !*j.Stop || j.ParameterizedJob != nil && !j.Dispatched:
 		return "running"
 	case blocked:
 		return "pending"
