@@ -66,9 +66,42 @@ func TestTheLeastRightsOnAgents(t *testing.T) {
 	if c.message("good")["evenstep_nodes"] != "2" || c.message("bad")["evenstep_released"] == "" {
 		t.Errorf("Variables: %v, %v", c.message("good"), c.message("bad"))
 	}
+	// A user needs less: neither the lease nor the Variables of jobs.
+	user := *c
+	user.env = append(bare[:len(bare):len(bare)], "NOMAD_TOKEN="+token("user", `namespace "default" { policy = "write" } node { policy = "read" }`))
+	if out, said, code := user.evenstep("run", c.file("users.json", asJSON(t, newJob("users", words, 9, 600)))); out != "users\n" || code != 0 ||
+		!strings.Contains(said, "job users is registered; whether a controller runs is not known: ") {
+		t.Errorf("run by a user: %q, %q, exit %d", out, said, code)
+	}
+	if out, said, code := user.evenstep("status"); code != 0 {
+		t.Errorf("status by a user: %q, %q, exit %d", out, said, code)
+	}
 	stop()
+	if got := c.holder(); got != "" {
+		t.Errorf("a controller that was stopped kept the lease: %q", got)
+	}
+	c.register(newJob("let", words, 1, 600, hold))
+	if out, said, code := user.evenstep("release", "let"); out != "let\n" || code != 0 {
+		t.Errorf("release by a user: %q, %q, exit %d", out, said, code)
+	}
 	if got := log.String(); strings.Contains(got, "ERROR") || strings.Contains(got, "WARN") {
 		t.Errorf("log: %s", got)
+	}
+
+	// Of all namespaces it steers those that the policy names, and says that there may be others.
+	if _, err := c.api.Namespaces().Register(&api.Namespace{Name: "ml"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.env = append(c.env, "NOMAD_NAMESPACE=*")
+	const narrow = "NOMAD_NAMESPACE is *, and the token sees jobs in default only"
+	if out, _, code := c.evenstep("check"); code != 1 || !strings.Contains(out, narrow) {
+		t.Errorf("check: exit %d: %s", code, out)
+	}
+	log, _, stop = c.controller()
+	c.waitFor("lease", func() bool { return c.holder() != "" })
+	stop()
+	if got := c.holder(); got != "" || !strings.Contains(log.String(), narrow) {
+		t.Errorf("the lease is %q's; the log says %s", got, log)
 	}
 
 	// It runs as a job as well.

@@ -264,11 +264,40 @@ func TestTLSAndTokenOnTheFake(t *testing.T) {
 	}
 }
 
+// A user may do without the right to read the lease and the job's Variable: what is registered is a success.
+func TestAUserWithFewRightsOnTheFake(t *testing.T) {
+	t.Parallel()
+	f := nomadtest.StartFakeWithTLS(t, "secret", unlike...)
+	c := newCluster(t, f, "NOMAD_SKIP_VERIFY=true", "NOMAD_TOKEN=secret")
+	f.Before(func(r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/var/") {
+			r.Header.Set("X-Nomad-Token", "of one who may not")
+		}
+	})
+	out, said, code := c.evenstep("run", c.file("good.json", asJSON(t, newJob("good", words, 1, 600))))
+	if want := "evenstep nomad run: job good is registered; whether a controller runs is not known: " +
+		"nomad: /v1/var/evenstep/controller: 403 Permission denied\n"; out != "good\n" || said != want || code != 0 {
+		t.Errorf("run: %q, %q, exit %d", out, said, code)
+	}
+	if got := c.status("good"); got != "waiting for its plan" {
+		t.Errorf("status %q", got)
+	}
+	if out, said, code := c.evenstep("release", "good"); out != "good\n" || said != "" || code != 0 {
+		t.Errorf("release: %q, %q, exit %d", out, said, code)
+	}
+	if _, said, code := c.evenstep("controller", "--once", "--profiles="+c.folder+"/rates.json"); code != 4 || strings.Count(said, "\n") != 1 {
+		t.Errorf("a controller with those rights: exit %d: %s", code, said)
+	}
+}
+
 // Nomad's requests reach the region and namespace of the environment.
 func TestRegionAndNamespaceOnTheFake(t *testing.T) {
 	t.Parallel()
 	f := nomadtest.StartFake(t, unlike...)
 	c := newCluster(t, f, "NOMAD_REGION=west", "NOMAD_NAMESPACE=ml")
+	if _, err := c.api.Namespaces().Register(&api.Namespace{Name: "ml"}, nil); err != nil {
+		t.Fatal(err)
+	}
 	c.register(newJob("j", words, 1, 600, hold, inNamespace("ml")))
 	f.Before(func(r *http.Request) {
 		if r.Header.Get("User-Agent") != "" && r.URL.Query().Get("region") != "west" && strings.Contains(r.URL.RawQuery, "resources") {

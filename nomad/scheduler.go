@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +23,7 @@ type Scheduler struct {
 	Options
 	client    *api.Client
 	namespace string // * for all
+	found     bool   // it is there, as far as is known
 	lease     lease
 	seen      seen
 	watch     watch
@@ -61,6 +64,9 @@ func (s *Scheduler) name(k key) string {
 
 // Snapshot looks at jobs, nodes and allocations.
 func (s *Scheduler) Snapshot(ctx context.Context) (*reconcile.Snapshot, error) {
+	if err := s.findNamespace(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.attend(ctx); err != nil {
 		return nil, err
 	}
@@ -74,6 +80,19 @@ func (s *Scheduler) Snapshot(ctx context.Context) (*reconcile.Snapshot, error) {
 	maps.DeleteFunc(s.refusals, func(k key, _ refusals) bool { return s.seen.specs[k] == nil })
 	s.view = v
 	return v.snapshot(), nil
+}
+
+// findNamespace finds out, once, that Nomad has no such namespace: of one that is not there it lists no jobs. Whatever else
+// is wrong shows in what is asked next.
+func (s *Scheduler) findNamespace(ctx context.Context) error {
+	if s.found || s.namespace == api.AllNamespacesNamespace {
+		return nil
+	}
+	if err := s.get(ctx, "/v1/namespace/"+url.PathEscape(s.namespace), ""); notFound(err) {
+		return fmt.Errorf("nomad has no namespace %.40q; see NOMAD_NAMESPACE", s.namespace)
+	}
+	s.found = true
+	return nil
 }
 
 // Request is one write to Nomad.
@@ -114,7 +133,12 @@ func (s *Scheduler) prepare(ctx context.Context, u reconcile.Update) (*change, e
 	c := &change{job: j, group: j.spec.TaskGroups[0].Name, source: s.source(ctx, j), start: u.Kind == reconcile.Start}
 	path, err := variablePath(j.ID)
 	if err == nil {
-		if c.variable, err = s.variable(ctx, j.Namespace, path); err != nil {
+		c.variable, err = s.variable(ctx, j.Namespace, path)
+		// Of a job that is held it says nothing yet; so its user may let it go without a word there.
+		if silent := u.Kind == reconcile.Release && j.mark != nil && j.mark.held(); silent && refused(err, http.StatusForbidden) {
+			c.variable, err = nil, nil
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

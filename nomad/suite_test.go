@@ -440,7 +440,15 @@ func namespaces(t *testing.T, c *cluster) {
 		t.Errorf("another namespace's job was put on %s", got)
 	}
 	all := *c
-	all.env = append(c.env, "NOMAD_NAMESPACE=*")
+	all.env = append(slices.Clip(c.env), "NOMAD_NAMESPACE=*")
+	if _, said, code := all.evenstep("release", "same"); code != 3 || !strings.Contains(said, "with NOMAD_NAMESPACE=* a job is named NAMESPACE/JOB") {
+		t.Errorf("release of a bare name: exit %d: %s", code, said)
+	}
+	absent := *c
+	absent.env = append(slices.Clip(c.env), "NOMAD_NAMESPACE=absent")
+	if out, said, code := absent.evenstep("status"); code != 4 || out != "" || !strings.Contains(said, `nomad has no namespace "absent"; see NOMAD_NAMESPACE`) {
+		t.Errorf("status in a namespace that is not there: exit %d: %s%s", code, out, said)
+	}
 	if got := all.status("ml/same"); got != "waiting for its plan; no controller runs" {
 		t.Errorf("status %q", got)
 	}

@@ -26,8 +26,10 @@ Where Nomad is, and with which token, is said as for Nomad's own commands: NOMAD
 NOMAD_REGION, NOMAD_TOKEN, NOMAD_CACERT, NOMAD_CLIENT_CERT, NOMAD_CLIENT_KEY, and the others.`,
 	}
 	needsCommand(cmd)
-	cmd.AddCommand(newNomadControllerCommand(), newNomadRunCommand(),
-		newReleaseCommand("Nomad", releaseNomad, nomad.ErrNotWaiting), newJobsCommand(nomadJobs), newCheckCommand(nomad.Check))
+	release := newReleaseCommand("Nomad", releaseNomad, nomad.ErrNotWaiting)
+	release.Long = release.Short + ", for good.\n\nWith NOMAD_NAMESPACE=* a job is named NAMESPACE/JOB, as evenstep nomad status does."
+	cmd.AddCommand(newNomadControllerCommand(), newNomadRunCommand(), release, newJobsCommand(nomadJobs),
+		newCheckCommand(nomad.Check))
 	return cmd
 }
 
@@ -89,12 +91,13 @@ func runOnNomad(cmd *cobra.Command, text []byte, o nomad.Options) error {
 	for _, job := range released {
 		fmt.Fprintf(cmd.ErrOrStderr(), "evenstep nomad run: let go of job %s: it was held while no controller ran\n", job)
 	}
-	if err == nil && scheduler.Unattended() {
+	switch {
+	case err != nil:
+		fmt.Fprintf(cmd.ErrOrStderr(), "evenstep nomad run: job %s is registered; whether a controller runs is not known: %s\n",
+			name, oneLine(err.Error()))
+	case scheduler.Unattended():
 		fmt.Fprintf(cmd.ErrOrStderr(), "evenstep nomad run: no controller runs: job %s waits for one, or for evenstep nomad release %s\n",
 			name, name)
-	}
-	if err != nil {
-		return unreachable(err)
 	}
 	return nil
 }
