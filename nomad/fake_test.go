@@ -196,6 +196,24 @@ func TestWhatCannotBeCompletedIsSaidOnTheFake(t *testing.T) {
 	}
 }
 
+// Memory that others hold is waited for, as their devices are, without asking Nomad for a place that it would refuse.
+func TestRoomOfOthersIsWaitedForOnTheFake(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nomadtest.StartFake(t, unlike...))
+	for _, node := range []string{"n1", "n2", "n3"} {
+		c.register(newJob("theirs-"+node, "", 1, 600, onNode(node), memory(6000)))
+	}
+	c.register(newJob("j", words, 1, 600, hold, memory(4000)))
+	if log := c.once(); log != "" || c.status("j") != "waiting for its plan; no controller runs" {
+		t.Errorf("status %q, log %s", c.status("j"), log)
+	}
+	if _, _, err := c.api.Jobs().Deregister("theirs-n2", true, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.once()
+	c.runsOn("j", "n2")
+}
+
 // A job that Nomad places nowhere although a plan says so is let go when that goes on for the hold limit.
 func TestARefusedPlaceIsGivenUpOnTheFake(t *testing.T) {
 	t.Parallel()

@@ -1,9 +1,12 @@
 package nomad
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -163,7 +166,9 @@ func (v *view) steerable(j *job, r *reconcile.Job) string {
 	if why := r.NarrowByWorkers(); why != "" {
 		return why
 	}
-	v.allow(r, &n)
+	if why := v.allow(r, &n); why != "" && r.State == reconcile.Waiting {
+		return why
+	}
 	r.Crowded = r.State == reconcile.Waiting && v.crowded[j.NodePool]
 	if r.State != reconcile.Waiting {
 		r.On = v.on(j, &n)
@@ -171,34 +176,41 @@ func (v *view) steerable(j *job, r *reconcile.Job) string {
 	return ""
 }
 
-// allow fills in nodes and types of devices that the job may have. A node that has a type which the job gets elsewhere
-// but not there is left out, and so are, while there are enough others, nodes without room.
-func (v *view) allow(r *reconcile.Job, n *need) {
-	types := map[string]string{} // by node
-	r.Nodes, r.Types = []string{}, []string{}
+// allow fills in nodes and types of devices that the job may have, and says why there is none. A node that has a type which
+// the job gets elsewhere but not there is left out.
+func (v *view) allow(r *reconcile.Job, n *need) (why string) {
+	types, excluded := map[string]string{}, map[string]int{} // by node; by why
+	r.Nodes, r.Types, r.Needs = []string{}, []string{}, n.room
 	for _, on := range v.nodes {
-		if typ, ok := n.typeOn(on); ok {
-			types[on.name] = typ
-			if !slices.Contains(r.Types, typ) {
-				r.Types = append(r.Types, typ)
-			}
+		typ, why := n.typeOn(on)
+		if why != "" {
+			excluded[why]++
+			continue
+		}
+		types[on.name] = typ
+		if !slices.Contains(r.Types, typ) {
+			r.Types = append(r.Types, typ)
 		}
 	}
-	var roomy []string
 	for _, on := range v.nodes {
 		typ, ok := types[on.name]
 		another := func(p pool) bool { return p.typ != typ && slices.Contains(r.Types, p.typ) }
-		if !ok || slices.ContainsFunc(on.pools, another) {
-			continue
-		}
-		r.Nodes = append(r.Nodes, on.name)
-		if n.room.add(on.used).within(on.all) {
-			roomy = append(roomy, on.name)
+		switch {
+		case !ok:
+		case slices.ContainsFunc(on.pools, another):
+			excluded["devices of several types"]++
+		default:
+			r.Nodes = append(r.Nodes, on.name)
 		}
 	}
-	if len(roomy) >= r.MinNodes {
-		r.Nodes = roomy
+	if len(r.Nodes) > 0 {
+		return ""
 	}
+	words := []string{}
+	for _, why := range slices.Sorted(maps.Keys(excluded)) {
+		words = append(words, fmt.Sprintf("%d by %s", excluded[why], why))
+	}
+	return "no node can have it; excluded are " + cmp.Or(strings.Join(words, ", "), "none: there are no nodes")
 }
 
 // on are the job's devices: on the nodes that it was given.
@@ -208,7 +220,7 @@ func (v *view) on(j *job, n *need) []placement.Share {
 		if !slices.Contains(j.mark.nodes, on.ID) {
 			continue
 		}
-		if typ, ok := n.typeOn(on); ok {
+		if typ, why := n.typeOn(on); why == "" {
 			shares = append(shares, placement.Share{Node: on.name, Type: typ, Count: n.perNode})
 		}
 	}

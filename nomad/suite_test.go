@@ -198,9 +198,10 @@ func notSteered(t *testing.T, c *cluster) {
 		"groups":   {newJob("groups", words, 1, 600, hold, twice), "it has 2 task groups; one is steered"},
 		"unseen":   {newJob("unseen", "workload=x global_batch=1 samples=1", 1, 600, hold), "workload x has no profile on the devices that it may have"},
 		"many":     {newJob("many", words, 9, 600, hold), "at most 3 nodes can ever give it 1 devices each, and it needs 9"},
-		"nowhere":  {newJob("nowhere", words, 1, 600, hold, onNode("n9")), "workload w has no profile on the devices that it may have"},
+		"nowhere":  {newJob("nowhere", words, 1, 600, hold, onNode("n9")), "no node can have it; excluded are 3 by ${node.unique.name} = n9, 1 by its datacenters and node pool"},
+		"huge":     {newJob("huge", words, 1, 600, hold, memory(64_000_000)), "no node can have it; excluded are 3 by 64000000 MB of memory, 1 by its datacenters and node pool"},
 		"dots.1":   {newJob("dots.1", words, 1, 600, hold), "its id cannot be a Variable's path"},
-		"devicely": {newJob("devicely", words, 1, 600, hold, asksFor("nvidia/gpu", 1)), "workload w has no profile on the devices that it may have"},
+		"devicely": {newJob("devicely", words, 1, 600, hold, asksFor("nvidia/gpu", 1)), "no node can have it; excluded are 3 by device nvidia/gpu, 1 by its datacenters and node pool"},
 		"free":     {newJob("free", words, 1, 600), "it runs where Nomad placed it"},
 	} {
 		c.register(want.job)
@@ -240,6 +241,11 @@ func heldWithoutMeta(t *testing.T, c *cluster) {
 	if got := c.info("theirs"); *got.JobModifyIndex != *theirs.JobModifyIndex || c.status("theirs") != "" || c.status("mute") != "" {
 		t.Errorf("a job of others was touched, or is listed: %v, %q, %q", got, c.status("theirs"), c.status("mute"))
 	}
+}
+
+// memory has the task ask for so many MB.
+func memory(mb int) func(*api.Job) {
+	return func(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.MemoryMB = &mb }
 }
 
 // asksFor has the task ask for devices.
