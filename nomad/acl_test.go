@@ -15,14 +15,9 @@ import (
 func TestTheLeastRightsOnAgents(t *testing.T) {
 	t.Parallel()
 	agents := nomadtest.StartAgents(t, nomadtest.AgentsOptions{ACL: true}, unlike[:3]...)
-	var root *api.ACLToken
 	c := newCluster(t, agents)
-	c.waitFor("a leader", func() (is bool) {
-		var err error
-		root, _, err = agents.Client("").ACLTokens().Bootstrap(nil)
-		return err == nil
-	})
-	c.api = agents.Client(root.SecretID)
+	root := bootstrap(t, agents)
+	c.api = agents.Client(root)
 	agents.WaitForNodes(c.api, 3)
 	rules, err := os.ReadFile("../examples/nomad/policy.hcl")
 	if err != nil {
@@ -117,10 +112,33 @@ func TestTheLeastRightsOnAgents(t *testing.T) {
 	spec := strings.Replace(string(text), "/usr/local/bin/evenstep", c.binary, 1)
 	spec = strings.Replace(spec, `"resnet50-amp": { "NVIDIA A100-SXM4-40GB": 900, "Tesla T4": 150 }`, `"w": { "fast": 4, "slow": 1 }`, 1)
 	spec = strings.Replace(spec, "http://127.0.0.1:4646", agents.Address(), 1)
-	if out, err := agents.Nomad(root.SecretID, "job", "run", "-detach", c.file("controller.nomad.hcl", spec)); err != nil {
+	if out, err := agents.Nomad(root, "job", "run", "-detach", c.file("controller.nomad.hcl", spec)); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	c.waitFor("lease of the job", func() bool { return c.holder() != "" })
 	c.register(newJob("next", words, 1, 600, hold))
 	c.runsOn("next", "n1")
+}
+
+// Agents that ask for a client's certificate are reached with one, and not without.
+func TestMutualTLSOnAgents(t *testing.T) {
+	t.Parallel()
+	agents := nomadtest.StartAgents(t, nomadtest.AgentsOptions{TLS: true}, unlike[:2]...)
+	ca, cert, key := agents.Certificates("cli")
+	c := newCluster(t, agents, "NOMAD_CACERT="+ca)
+	c.api = agents.Client("")
+	if _, said, code := c.evenstep("status"); code != 4 || !strings.Contains(said, "certificate required") {
+		t.Errorf("without a certificate: exit %d: %s", code, said)
+	}
+	c.env = append(c.env, "NOMAD_CLIENT_CERT="+cert, "NOMAD_CLIENT_KEY="+key)
+	log, _, _ := c.controller("--interval=1h", "--hold-limit=24h")
+	c.waitFor("lease", func() bool { return c.holder() != "" })
+	good := c.file("good.json", asJSON(t, newJob("good", words, 2, 600)))
+	if out, said, code := c.evenstep("run", good); out != "good\n" || code != 0 {
+		t.Errorf("run: %q, %q, exit %d", out, said, code)
+	}
+	c.runsOn("good", "n1,n2")
+	if got := log.String(); strings.Contains(got, "WARN") || strings.Contains(got, "ERROR") {
+		t.Errorf("log: %s", got)
+	}
 }
