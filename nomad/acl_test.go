@@ -65,7 +65,7 @@ func TestTheLeastRightsOnAgents(t *testing.T) {
 	user := *c
 	user.env = append(bare[:len(bare):len(bare)], "NOMAD_TOKEN="+token("user", `namespace "default" { policy = "write" } node { policy = "read" }`))
 	if out, said, code := user.evenstep("run", c.file("users.json", asJSON(t, newJob("users", words, 9, 600)))); out != "users\n" || code != 0 ||
-		!strings.Contains(said, "job users is registered; whether a controller runs is not known: ") {
+		!strings.Contains(said, "job users is registered; jobs that nobody attends to could not be let go: ") {
 		t.Errorf("run by a user: %q, %q, exit %d", out, said, code)
 	}
 	if out, said, code := user.evenstep("status"); code != 0 {
@@ -97,6 +97,21 @@ func TestTheLeastRightsOnAgents(t *testing.T) {
 	stop()
 	if got := c.holder(); got != "" || !strings.Contains(log.String(), narrow) {
 		t.Errorf("the lease is %q's; the log says %s", got, log)
+	}
+
+	// With a block for all it sees them all.
+	c.reset()
+	all := strings.Replace(string(rules), `namespace "default"`, `namespace "*"`, 1)
+	c.env = append(bare[:len(bare):len(bare)], "NOMAD_NAMESPACE=*", "NOMAD_TOKEN="+token("all", all))
+	if out, _, _ := c.evenstep("check"); out != "no controller runs: jobs wait until one does, or evenstep nomad release lets them go\n" {
+		t.Errorf("check with rights in all namespaces: %s", out)
+	}
+	c.register(newJob("there", words, 1, 600, hold, inNamespace("ml")))
+	log, _, stop = c.controller()
+	c.runsOn("ml/there", "n1")
+	stop()
+	if got := log.String(); strings.Contains(got, "WARN") || strings.Contains(got, "ERROR") {
+		t.Errorf("log: %s", got)
 	}
 
 	// It runs as a job as well.

@@ -293,7 +293,7 @@ func TestAUserWithFewRightsOnTheFake(t *testing.T) {
 		}
 	})
 	out, said, code := c.evenstep("run", c.file("good.json", asJSON(t, newJob("good", words, 1, 600))))
-	if want := "evenstep nomad run: job good is registered; whether a controller runs is not known: " +
+	if want := "evenstep nomad run: job good is registered; jobs that nobody attends to could not be let go: " +
 		"nomad: /v1/var/evenstep/controller: 403 Permission denied\n"; out != "good\n" || said != want || code != 0 {
 		t.Errorf("run: %q, %q, exit %d", out, said, code)
 	}

@@ -88,10 +88,11 @@ func (s *Scheduler) findNamespace(ctx context.Context) error {
 	if s.found || s.namespace == api.AllNamespacesNamespace {
 		return nil
 	}
-	if err := s.get(ctx, "/v1/namespace/"+url.PathEscape(s.namespace), ""); notFound(err) {
+	err := s.get(ctx, "/v1/namespace/"+url.PathEscape(s.namespace), "")
+	if notFound(err) {
 		return fmt.Errorf("nomad has no namespace %.40q; see NOMAD_NAMESPACE", s.namespace)
 	}
-	s.found = true
+	s.found = err == nil || refused(err, http.StatusForbidden)
 	return nil
 }
 
