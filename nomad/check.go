@@ -175,8 +175,8 @@ func (s *Scheduler) Narrow(ctx context.Context) string {
 	if err := s.get(ctx, "/v1/jobs", "evenstep-"+planID()); !refused(err, http.StatusForbidden) {
 		return ""
 	}
-	return fmt.Sprintf("NOMAD_NAMESPACE is *, and the token sees jobs in %s only: those of other namespaces wait unseen; the policy "+
-		"needs a block for all, namespace \"*\"", strings.Join(s.namespaces(ctx), ", "))
+	return fmt.Sprintf("NOMAD_NAMESPACE is *, and the token sees jobs in %s only: those of other namespaces wait unseen; "+
+		"the policy needs a block for all, namespace \"*\"", strings.Join(s.namespaces(ctx), ", "))
 }
 
 func ignoreAbsent(err error) error {

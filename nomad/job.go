@@ -176,8 +176,8 @@ func (v *view) steerable(j *job, r *reconcile.Job) string {
 	return ""
 }
 
-// allow fills in nodes and types of devices that the job may have, and says why there is none. A node that has a type which
-// the job gets elsewhere but not there is left out.
+// allow fills in nodes and types of devices that the job may have, and says why there is none. A node that has a type
+// which the job gets elsewhere but not there is left out.
 func (v *view) allow(r *reconcile.Job, n *need) (why string) {
 	types, excluded := map[string]string{}, map[string]int{} // by node; by why
 	r.Nodes, r.Types, r.Needs = []string{}, []string{}, n.room

@@ -67,8 +67,8 @@ func (s *Scheduler) look(ctx context.Context) (*view, error) {
 	return v, nil
 }
 
-// isOver says that a job is dead for good, and remembers it. One of which Nomad stopped all allocations looks the same to
-// it, as does one of type sysbatch that is held.
+// isOver says that a job is dead for good, and remembers it. One of which Nomad stopped all allocations looks the same
+// to it, as does one of type sysbatch that is held.
 func (s *Scheduler) isOver(j *job) bool {
 	lost := j.stopped != nil && !j.ended
 	if j.Status != "dead" || lost || j.mark != nil && j.mark.held() {
@@ -125,8 +125,8 @@ func (s *Scheduler) seeNodes(ctx context.Context) error {
 	return nil
 }
 
-// seeJobs lists the jobs, and asks for those that changed and may be ours. What other jobs are started from (a periodic or
-// parameterized one) is none itself.
+// seeJobs lists the jobs, and asks for those that changed and may be ours. What other jobs are started from (a periodic
+// or parameterized one) is none itself.
 func (s *Scheduler) seeJobs(ctx context.Context) error {
 	s.seen.stubs = nil
 	if err := s.query(ctx, "/v1/jobs?meta=true", s.namespace, &s.seen.stubs); err != nil {
@@ -168,8 +168,8 @@ func (s *stub) asks() bool {
 	return asks
 }
 
-// mayBeHeld says that a job which does not ask for Evenstep may wait for it all the same: nobody else lifts our hold. One of
-// type system is never pending to Nomad, and one of sysbatch not for long.
+// mayBeHeld says that a job which does not ask for Evenstep may wait for it all the same: nobody else lifts our hold.
+// One of type system is never pending to Nomad, and one of sysbatch not for long.
 func (s *stub) mayBeHeld() bool {
 	return s.Status == "pending" || s.Type == api.JobTypeSystem || s.Type == api.JobTypeSysbatch
 }

@@ -53,8 +53,8 @@ func (s *spec) need() (n need, why string) {
 // mostDevices bounds the devices of one node that a job may ask for.
 const mostDevices = 1 << 16
 
-// typeOn is the type of devices that the job gets on a node. why says what keeps it from there: it can get none, or Nomad
-// would choose among several types.
+// typeOn is the type of devices that the job gets on a node. why says what keeps it from there: it can get none, or
+// Nomad would choose among several types.
 func (n *need) typeOn(on *node) (typ, why string) {
 	if why := n.excludes(on); why != "" {
 		return "", why

@@ -82,8 +82,8 @@ func (s *Scheduler) Snapshot(ctx context.Context) (*reconcile.Snapshot, error) {
 	return v.snapshot(), nil
 }
 
-// findNamespace finds out, once, that Nomad has no such namespace: of one that is not there it lists no jobs. Whatever else
-// is wrong shows in what is asked next.
+// findNamespace finds out, once, that Nomad has no such namespace: of one that is not there it lists no jobs. Whatever
+// else is wrong shows in what is asked next.
 func (s *Scheduler) findNamespace(ctx context.Context) error {
 	if s.found || s.namespace == api.AllNamespacesNamespace {
 		return nil
@@ -136,7 +136,8 @@ func (s *Scheduler) prepare(ctx context.Context, u reconcile.Update) (*change, e
 	if err == nil {
 		c.variable, err = s.variable(ctx, j.Namespace, path)
 		// Of a job that is held it says nothing yet; so its user may let it go without a word there.
-		if silent := u.Kind == reconcile.Release && j.mark != nil && j.mark.held(); silent && refused(err, http.StatusForbidden) {
+		held := j.mark != nil && j.mark.held()
+		if !c.start && held && refused(err, http.StatusForbidden) {
 			c.variable, err = nil, nil
 		}
 		if err != nil {
@@ -159,8 +160,8 @@ func (s *Scheduler) prepare(ctx context.Context, u reconcile.Update) (*change, e
 	return c, err
 }
 
-// prepareRelease takes the mark away, and the count with it where nothing was started yet: then Nomad may start as many as
-// it likes, of a system job one on each node.
+// prepareRelease takes the mark away, and the count with it where nothing was started yet: then Nomad may start as many
+// as it likes, of a system job one on each node.
 func (s *Scheduler) prepareRelease(ctx context.Context, c *change) (err error) {
 	if !c.job.started() {
 		c.most = math.MaxUint64

@@ -28,7 +28,8 @@ NOMAD_REGION, NOMAD_TOKEN, NOMAD_CACERT, NOMAD_CLIENT_CERT, NOMAD_CLIENT_KEY, an
 	}
 	needsCommand(cmd)
 	release := newReleaseCommand("Nomad", releaseNomad, nomad.ErrNotWaiting)
-	release.Long = release.Short + ", for good.\n\nWith NOMAD_NAMESPACE=* a job is named NAMESPACE/JOB, as evenstep nomad status does."
+	release.Long = release.Short + ", for good.\n\n" +
+		"With NOMAD_NAMESPACE=* a job is named NAMESPACE/JOB, as evenstep nomad status does."
 	cmd.AddCommand(newNomadControllerCommand(), newNomadRunCommand(), release, newJobsCommand(nomadJobs),
 		newCheckCommand(nomad.Check))
 	return cmd
@@ -94,8 +95,8 @@ func runOnNomad(cmd *cobra.Command, text []byte, o nomad.Options) error {
 	}
 	// What was registered is a success, whatever became of the rest.
 	if err != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "evenstep nomad run: job %s is registered; jobs that nobody attends to could not be let go: %s\n",
-			name, oneLine(err.Error()))
+		fmt.Fprintf(cmd.ErrOrStderr(), "evenstep nomad run: job %s is registered; "+
+			"jobs that nobody attends to could not be let go: %s\n", name, oneLine(err.Error()))
 	}
 	if scheduler.Unattended() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "evenstep nomad run: no controller runs: job %s waits for one, or for evenstep nomad release %s\n",
