@@ -54,6 +54,10 @@ def test_continues_in_mid_epoch(found: dict[str, dict[str, Any]], case: str) -> 
     check(found[f"rest {case}"], steps=3 * steps(window))
 
 
+def test_an_epoch_that_is_left_early_is_not_trained_on_again(found: dict[str, dict[str, Any]]) -> None:
+    assert found["left early"]["epochs"] == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize(
     ("case", "message"),
     [

@@ -79,7 +79,9 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         self._resume_at = 0  # where the next iteration starts; not 0 only after load_state_dict
         self._loaded = False  # no iteration has begun since load_state_dict
         self._recount = False  # no framework told of an epoch since load_state_dict
-        self._epochs_before = 0  # of a loop that counts its epochs from 0 again
+        self._epochs_before = 0  # of a loop that counts its epochs from 0 again, or not all of them
+        self._count: int | None = None  # what a framework told last
+        self._begun = False  # an iteration since then
         self._iteration: object | None = None  # the one under way
 
     def __len__(self) -> int:
@@ -113,12 +115,16 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         """Choose the permutation of an epoch that a framework numbers, which may begin at 0 in each process.
 
         The first number after load_state_dict is that of the epoch loaded, or of the next one where nothing is left of
-        it, unless it is higher.
+        it, unless it is higher. From accelerate the same number once more is that of the next epoch: it does not count
+        one that was left early.
         """
         if self._recount:
             finished = self._position >= self._end(self._position)
             self._epochs_before = max(0, self.epoch + finished - count)
             self._recount = False
+        elif self.view == "global" and count == self._count and self._begun:
+            self._epochs_before += 1
+        self._count, self._begun = count, False
         self.set_epoch(count + self._epochs_before)
 
     def state_dict(self) -> dict[str, int | bool]:
@@ -168,6 +174,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         """Begin an iteration, behind the first `dropped` batches, and give the positions at which its batches start."""
         self._abandon()
         self._loaded = False
+        self._begun = True
         self._iteration = iteration
         start = self._resume_at
         behind = min(dropped * self.global_batch_size, self._end(0))
