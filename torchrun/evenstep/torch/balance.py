@@ -165,7 +165,7 @@ class Loop:
         self._ticket: Ticket | None = None  # of the batch between its first forward and the end of its backward
         self._weight: Callable[[], Weight] | None = None  # what the backward of the forward under way is to ask
         self._ending = False  # the backward under way has been told to end the step
-        self._reduces = True  # the backward to come ends with the all-reduce
+        self.reduces = True  # the backward to come ends with the all-reduce
         self._peers: Peers | None = None
         self._told: set[str] = set()
         self._rows = 0  # of the batch that had a forward
@@ -232,7 +232,7 @@ class Loop:
             return
         ticket = self.sampler.take()
         if ticket is None:
-            if self._peers is not None:
+            if self._peers is not None and self.weighs:
                 self._weight = self._begin_backward_of_no_batch
             return
         if not self._started:
@@ -244,7 +244,7 @@ class Loop:
         if self._ticket is not ticket:
             self._rows, self._parted = 0, False
         self._ticket, self._drawn, self._ending, self._ended_itself = ticket, drawn, False, False
-        self._reduces = all(replica.require_backward_grad_sync for replica in self.replicas)
+        self.reduces = all(replica.require_backward_grad_sync for replica in self.replicas)
         weight = self._weigh(ticket, args, kwargs)
         self._weight = lambda: self._begin_backward(weight)
         if self._cuts:
@@ -455,7 +455,7 @@ class Loop:
         ticket = self.sampler.take()
         if ticket is None:
             raise RuntimeError("step: no batch was drawn that is not done yet")
-        self._reduces = True
+        self.reduces = True
         self._finish(ticket)
 
     def _finish(self, ticket: Ticket) -> None:
@@ -463,7 +463,7 @@ class Loop:
         if self._compiles.any() or ticket.weight == 0:
             self.stopwatch.spoil()
         self.stopwatch.finish(ticket.rows)
-        if self._peers is not None and self._reduces:
+        if self._peers is not None and self.reduces:
             self._peers.exchange(ticket.step)
         self.sampler.finish()
 

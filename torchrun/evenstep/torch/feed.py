@@ -63,6 +63,7 @@ class Feed(Shares):
         It holds for any world size and any batch sizes. Of a position that the script moves by itself, as with `span`,
         nothing is in it.
         """
+        self._check_window()
         return {
             "version": 1,
             "seed": self.seed,

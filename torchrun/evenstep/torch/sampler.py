@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.utils.data import Sampler
 
-from evenstep.torch.loader import look
+from evenstep.torch.loader import is_told_twice, look
 from evenstep.torch.shares import Shares, Ticket, check_seed, split
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         self.dataset_size = len(dataset)
         self._resume_at = 0  # where the next iteration starts; not 0 only after load_state_dict
         self._loaded = False  # no iteration has begun since load_state_dict
+        self._resumed = False  # by load_state_dict, once
         self._recount = False  # no framework told of an epoch since load_state_dict
         self._epochs_before = 0  # of a loop that counts its epochs from 0 again, or not all of them
         self._count: int | None = None  # what a framework told last
@@ -106,6 +107,8 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler."""
         if not isinstance(epoch, int) or not 0 <= epoch < 2**63 - self.seed:
             raise ValueError(f"epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
+        if is_told_twice():  # by one process alone, whose loader draws from us; we are to hear it as a count
+            return
         if epoch != self.epoch:
             self.epoch, self._resume_at, self._position = epoch, 0, 0
         elif self._loaded:
@@ -115,11 +118,12 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         """Choose the permutation of an epoch that a framework numbers, which may begin at 0 in each process.
 
         The first number after load_state_dict is that of the epoch loaded, or of the next one where nothing is left of
-        it, unless it is higher. From accelerate the same number once more is that of the next epoch: it does not count
-        one that was left early.
+        it, unless it is higher. Two things make a count lag: the loader that skips the first batches after a load is
+        another one than that of the epochs to come, and accelerate does not count an epoch that was left early.
         """
-        if self._recount:
-            finished = self._position >= self._end(self._position)
+        finished = self._position >= self._end(self._position)
+        again = self._resumed and finished and count + self._epochs_before <= self.epoch
+        if self._recount or again:
             self._epochs_before = max(0, self.epoch + finished - count)
             self._recount = False
         elif self.view == "global" and count == self._count and self._begun:
@@ -133,6 +137,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         Batches that a loader has prefetched are not in it, so a restart from it repeats and skips none. It holds for
         any world size and any batch sizes.
         """
+        self._check_window()
         return {
             "version": 1,
             "seed": self.seed,
@@ -156,7 +161,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
             raise ValueError(f"state.position: {position!r} is not a whole number from 0 to {self.dataset_size}")
         self.epoch = epoch
         self._position = position
-        self._recount, self._epochs_before = True, 0
+        self._resumed, self._recount, self._epochs_before = True, True, 0
         if not self.stepped:
             self._drop(keep=0)
         self._resume_at = position if position < self._end(position) else 0

@@ -130,8 +130,22 @@ class Shares:
         last = self._tickets[-1] if self._tickets else None
         return self._position if last is None or last.epoch != self.epoch else last.position
 
+    def _check_window(self) -> None:
+        """Say so where a state is taken with gradients that no checkpoint holds."""
+        loop = None if self.loop is None else self.loop()
+        if loop is not None and not loop.reduces:
+            _log.warning(
+                "evenstep: the state is taken inside an accumulation window, and the gradients of its batches are in "
+                "no checkpoint; save behind an optimizer step"
+            )
+
     def _check_state(self, state: dict[str, Any], whose: str, *fields: str) -> None:
         """Raise ValueError, naming the field, where a state to continue from is not of this source's settings."""
+        if not isinstance(state, dict):
+            raise ValueError(
+                f"state: {state!r} is no state of a {whose}; give what state_dict() returned, and a stateful loader as "
+                "many ranks as have saved its state"
+            )
         if state.get("version") != 1:
             raise ValueError(f"state.version: {state.get('version')!r} is unknown; this release reads version 1")
         for field in fields:
