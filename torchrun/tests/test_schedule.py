@@ -4,6 +4,7 @@ import itertools
 import random
 import threading
 from collections import deque
+from functools import partial
 
 import pytest
 
@@ -63,7 +64,7 @@ def train(rank: int, seed: int, exchanges: Exchanges, barrier: threading.Barrier
         assert drawn == step
         used.append(sizes)
         if synced.random() < 0.66:
-            schedule.issue(exchanges.issue(step, rank, schedule.depth))
+            schedule.issue(partial(exchanges.issue, step, rank))
             barrier.wait(DEADLINE)
         schedule.consume()
 
@@ -90,8 +91,8 @@ def test_without_look_ahead_an_allocation_holds_two_steps_later() -> None:
     used = []
     for step in range(5):
         used.append(schedule.draw()[1])
-        news = Learned(schedule.depth, (6, 2) if step == 1 else None)
-        schedule.issue(lambda news=news: news)
+        sizes = (6, 2) if step == 1 else None
+        schedule.issue(lambda depth, sizes=sizes: lambda: Learned(depth, sizes))
         schedule.consume()
     assert used == [(4, 4), (4, 4), (4, 4), (6, 2), (6, 2)]
 
