@@ -393,7 +393,10 @@ class Loop:
         return self._begin_backward(lambda: 1.0)
 
     def _after_optimizer(self) -> None:
-        self._steps_past += self.sampler.ignored
+        if not self.sampler.ignored or self._drawn == self.sampler.schedule.drawn:
+            return
+        self._drawn = self.sampler.schedule.drawn
+        self._steps_past += 1
         if self._steps_past > 1:  # once it may be to make the optimizer's state
             self._tell_once("batches are drawn and an optimizer steps, but the balanced model had no forward")
 

@@ -27,11 +27,15 @@ def sharded(model: nn.Module) -> list[nn.Module]:
     return [m for m in model.modules() if any(base.__name__ == "FSDPModule" for base in type(m).__mro__)]
 
 
+def _number(group: dist.ProcessGroup) -> int:
+    return group._get_sequence_number_for_group()  # type: ignore[attr-defined, no-any-return, unused-ignore]
+
+
 def issued(groups: Sequence[dist.ProcessGroup]) -> Callable[[], int]:
     """Give what counts the collectives that were issued on `groups` so far; always 0 where a backend does not count."""
 
     def count() -> int:
-        return sum(group._get_sequence_number_for_group() for group in groups)
+        return sum(_number(group) for group in groups)
 
     try:
         count()

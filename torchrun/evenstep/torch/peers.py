@@ -285,10 +285,8 @@ def unmeasurable(loop: "Loop") -> str | None:
     if "SyncBatchNorm" in kinds:
         return "SyncBatchNorm waits for the other ranks inside forward and backward"
     if len(loop.replicas) != 1 and not (loop.shards and not loop.replicas):
-        return (
-            f"the model holds {len(loop.replicas)} DistributedDataParallel modules instead of one; call balance after "
-            "it is wrapped"
-        )
+        remedy = "wrap the module that holds them, once" if loop.replicas else "call balance after it is wrapped"
+        return f"the model holds {len(loop.replicas)} DistributedDataParallel modules; {remedy}"
     # The wait for the other ranks' counts would be on the device, between the stopwatch's events.
     if loop.count is not None and loop.device.type == "cuda":
         return "with count= on CUDA, compute cannot be told from the wait for the other ranks' counts"
