@@ -4,6 +4,7 @@ import itertools
 import random
 import threading
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -67,6 +68,21 @@ def train(rank: int, seed: int, exchanges: Exchanges, barrier: threading.Barrier
             schedule.issue(partial(exchanges.issue, step, rank))
             barrier.wait(DEADLINE)
         schedule.consume()
+
+
+def test_a_draw_on_another_thread_sees_an_exchange_whole() -> None:
+    schedule = Schedule((4, 4))
+    drawn = threading.Thread(target=lambda: [schedule.draw() for _ in range(9)], daemon=True)
+
+    def send(depth: int) -> Callable[[], Learned]:
+        drawn.start()
+        drawn.join(0.2)
+        assert schedule.drawn == 0, "it drew further than its row says"
+        return lambda: Learned(depth, (6, 2))
+
+    schedule.issue(send)
+    drawn.join(DEADLINE)
+    assert schedule.sizes(2) == (6, 2)
 
 
 @pytest.mark.parametrize("seed", range(10))

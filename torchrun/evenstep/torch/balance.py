@@ -8,6 +8,7 @@ exchange among the ranks (in the background) <-> rank 0 <-> the core
 
 import contextlib
 import logging
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -15,7 +16,6 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -181,6 +181,8 @@ class Loop:
         self._holds = False  # the step goes on, whatever had a backward
         self._counts = True  # what has a forward
         self._parameters = parameters
+        self._to_come: dict[int, int] = {}  # gradients of parameters, by the backward under way
+        self._counting = threading.Lock()  # a backward has a thread for each device
         self._leaves = Leaves([] if self.shards else parameters)  # in FSDP's backward others stand for the parameters
         self._drawn = 0  # batches drawn when the last forward began
         self.device = parameters[0].device
@@ -197,7 +199,11 @@ class Loop:
             watch(module, self.stopwatch, _Hook)
         self._hooks: list[Any] = [inner.register_forward_pre_hook(_Hook(self._before_inner_forward))]
         if not self.shards:  # FSDP's parameters get their gradients behind its collectives
-            self._hooks.append(register_multi_grad_hook(parameters, self._last_gradient))
+            # Not register_multi_grad_hook, nor a hook that holds what holds the parameters: they would never be freed.
+            gradient = weakref.WeakMethod(self._gradient)
+            for each in parameters:
+                hook = each.register_hook(lambda _: (gradient() or (lambda: None))())  # type: ignore[no-untyped-call, unused-ignore]
+                self._hooks.append(hook)
         self._steps_past = 0  # of optimizers, while batches are drawn and no forward was ours
         after_step = weakref.WeakMethod(self._after_optimizer)
         self._hooks.append(register_optimizer_step_post_hook(lambda *_: (after_step() or (lambda: None))()))
@@ -242,6 +248,7 @@ class Loop:
 
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._weight = None
+        self._to_come.clear()
         self._sync_again()
         if not torch.is_grad_enabled():
             return
@@ -400,7 +407,16 @@ class Loop:
         if self._steps_past > 1:  # once it may be to make the optimizer's state
             self._tell_once("batches are drawn and an optimizer steps, but the balanced model had no forward")
 
-    def _last_gradient(self, grads: Sequence[torch.Tensor | None]) -> None:
+    def _gradient(self) -> None:
+        """Count down to the last gradient of the backward under way."""
+        backward = torch._C._current_graph_task_id()
+        with self._counting:
+            to_come = self._to_come.get(backward) or self._leaves.number()
+            self._to_come[backward] = to_come - 1
+        if to_come == 1:
+            self._last_gradient()
+
+    def _last_gradient(self) -> None:
         if not self._ending and self._peers is not None:
             self._tell_once(
                 "the model's parameters got a gradient past the outputs of its forward, which no weight is on"
