@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,6 +29,41 @@ case $((SLURM_JOB_ID %% 8)) in
 7) exec %[1]s "$@" --folder /proc/nowhere --what ;;    # is called wrongly
 esac
 `
+
+// A script ends, with success and without a word, long before a binary that hangs does.
+func TestScriptsDoNotWaitForABinaryThatHangs(t *testing.T) {
+	t.Parallel()
+	_, folder := scripts(t)
+	if err := os.Remove(filepath.Join(folder, "evenstep")); err != nil {
+		t.Fatal(err)
+	}
+	pids := filepath.Join(folder, "pids")
+	t.Cleanup(func() {
+		left, _ := os.ReadFile(pids)
+		for _, field := range strings.Fields(string(left)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				syscall.Kill(pid, syscall.SIGKILL) // the task prolog kills what it waits for, and no more
+			}
+		}
+	})
+	for name, hangs := range map[string]string{"sleeps": "exec sleep 600", "is stopped": "kill -STOP $$"} {
+		binary := "#!/bin/sh\necho $$ >>" + pids + "\n" + hangs + "\n"
+		if err := os.WriteFile(filepath.Join(folder, "evenstep"), []byte(binary), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, script := range []string{"prolog", "epilog", "task-prolog"} {
+			// A second is promised; the machine may be slow.
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+			run := exec.CommandContext(ctx, filepath.Join(folder, script))
+			run.WaitDelay = time.Second
+			out, err := run.Output()
+			cancel()
+			if err != nil || len(out) > 0 {
+				t.Errorf("%s, the binary %s: %v, stdout %q", script, name, err, out)
+			}
+		}
+	}
+}
 
 // comments are what users may think of.
 func comments() []string {
