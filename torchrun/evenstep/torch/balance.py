@@ -214,7 +214,11 @@ class Loop:
         if not (self.replicas or self.shards):
             return lambda: 0
         groups = {dist.group.WORLD, *(replica.process_group for replica in self.replicas)}
+        groups.update(*(mesh.get_all_groups() for mesh in self._meshes()))
         return issued([group for group in groups if group is not None])
+
+    def _meshes(self) -> set[Any]:
+        return {p.device_mesh for module in self.shards for p in module.parameters() if hasattr(p, "device_mesh")}
 
     def follow_forwards(self) -> None:
         """Take each forward of the model for a batch's, and weigh what it returns."""
@@ -539,8 +543,7 @@ class Loop:
     def _check_group(self) -> None:
         """Raise ValueError where gradients are not averaged over all that share the batch."""
         found = [dist.get_process_group_ranks(replica.process_group) for replica in self.replicas]
-        meshes = {p.device_mesh for module in self.shards for p in module.parameters() if hasattr(p, "device_mesh")}
-        found += [mesh.mesh.flatten().tolist() for mesh in meshes]
+        found += [mesh.mesh.flatten().tolist() for mesh in self._meshes()]
         for ranks in found:
             if not set(self.sampler.workers) <= set(ranks):
                 raise ValueError(
