@@ -109,6 +109,18 @@ def test_an_epoch_that_is_set_inside_an_iteration_is_that_of_the_next(num_worker
     assert train(again) == [sample for batch in of_epoch(1) for sample in batch]
 
 
+def test_an_epoch_that_is_set_behind_a_finished_one_is_whole_however_often_it_is_set() -> None:
+    sampler = of_epoch(0)
+    list(sampler)
+    again = of_epoch(0)
+    again.load_state_dict(sampler.state_dict())
+    for _ in range(2):
+        again.set_epoch(1)
+    again.count_epoch(1)  # as frameworks do
+    assert again.epoch == 1
+    assert list(again) == list(of_epoch(1))
+
+
 def of_epoch(epoch: int) -> BalancedBatchSampler:
     sampler = BalancedBatchSampler(range(40), 8)
     sampler.set_epoch(epoch)

@@ -115,7 +115,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
             raise ValueError(f"epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
         if epoch != self.epoch:
             self.epoch, self._resume_at = epoch, 0
-        elif self._loaded:
+        elif self._loaded and epoch == self._position_epoch:
             self._resume_at = self._position  # nothing is left of an epoch that was finished
 
     def count_epoch(self, count: int) -> None:
@@ -125,7 +125,8 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         it, unless it is higher.
         """
         if self._recount:
-            self._epochs_before = max(0, self.epoch + self._is_over(self._position) - count)
+            finished = self.epoch == self._position_epoch and self._is_over(self._position)
+            self._epochs_before = max(0, self.epoch + finished - count)
             self._recount = False
         self.set_epoch(count + self._epochs_before)
 
