@@ -520,7 +520,7 @@ class Loop:
         if ticket is None:
             raise RuntimeError("step: no batch was drawn that is not done yet")
         self._reduces = True
-        if self._parted and self._rows % ticket.rows:
+        if self._ticket is ticket and self._parted and self._rows % ticket.rows:
             self._tell_once(self._of_parts(ticket))
         self._finish(ticket)
 
