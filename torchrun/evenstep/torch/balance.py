@@ -204,10 +204,7 @@ class Loop:
             for each in parameters:
                 hook = each.register_hook(lambda _: (gradient() or (lambda: None))())  # type: ignore[no-untyped-call, unused-ignore]
                 self._hooks.append(hook)
-        self._steps_past = 0  # of optimizers, while batches are drawn and no forward was ours
-        after_step = weakref.WeakMethod(self._after_optimizer)
-        self._hooks.append(register_optimizer_step_post_hook(lambda *_: (after_step() or (lambda: None))()))
-        weakref.finalize(self, self._hooks[-1].remove)
+        _watch_optimizers(sampler)
 
     def _collectives(self) -> Callable[[], int]:
         """Give what counts the collectives that the script may wait in."""
@@ -403,14 +400,6 @@ class Loop:
         self._tell_once("a backward has no batch of its own, so its gradient is not weighted")
         return self._begin_backward(lambda: 1.0)
 
-    def _after_optimizer(self) -> None:
-        if not self.sampler.ignored or self._drawn == self.sampler.schedule.drawn:
-            return
-        self._drawn = self.sampler.schedule.drawn
-        self._steps_past += 1
-        if self._steps_past > 1:  # once it may be to make the optimizer's state
-            self._tell_once("batches are drawn and an optimizer steps, but the balanced model had no forward")
-
     def _gradient(self) -> None:
         """Count down to the last gradient of the backward under way."""
         backward = torch._C._current_graph_task_id()
@@ -588,6 +577,26 @@ class Loop:
                 "balance(..., steps_by_hand=True)"
             )
             _log.warning("evenstep: rank %d: %s; %s", self.sampler.rank, fault, supported)
+
+
+def _watch_optimizers(sampler: Shares) -> None:
+    """Say once where optimizers step on batches of `sampler` and the balanced model, which may be gone, is not run."""
+    found = weakref.ref(sampler)
+    seen: set[int] = set()  # how many batches were drawn at such steps
+
+    def after_step(*_: Any) -> None:
+        sampler = found()
+        if sampler is None or not sampler.ignored or len(seen) > 1:
+            return
+        seen.add(sampler.schedule.drawn)
+        if len(seen) > 1:  # the first may be to make the optimizer's state
+            _log.warning(
+                "evenstep: rank %d: batches are drawn and an optimizer steps, but the balanced model had no forward, "
+                "so nothing is weighted; call balance with the model that is trained",
+                sampler.rank,
+            )
+
+    weakref.finalize(sampler, register_optimizer_step_post_hook(after_step).remove)
 
 
 def _queue_callback(callback: Callable[[], None]) -> None:
