@@ -50,7 +50,7 @@ def rank() -> None:
         (Loop, "_before_forward"),
         (Loop, "_before_inner_forward"),
         (Loop, "_after_forward"),
-        (Loop, "_gradient"),
+        (Loop, "_last_gradient"),
         (Loop, "_end_backward"),
         (Schedule, "draw"),
     ):

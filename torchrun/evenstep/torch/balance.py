@@ -8,7 +8,6 @@ exchange among the ranks (in the background) <-> rank 0 <-> the core
 
 import contextlib
 import logging
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -181,8 +181,6 @@ class Loop:
         self._holds = False  # the step goes on, whatever had a backward
         self._counts = True  # what has a forward
         self._parameters = parameters
-        self._to_come: dict[int, int] = {}  # gradients of parameters, by the backward under way
-        self._counting = threading.Lock()  # a backward has a thread for each device
         self._leaves = Leaves([] if self.shards else parameters)  # in FSDP's backward others stand for the parameters
         self._drawn = 0  # batches drawn when the last forward began
         self.device = parameters[0].device
@@ -199,11 +197,10 @@ class Loop:
             watch(module, self.stopwatch, _Hook)
         self._hooks: list[Any] = [inner.register_forward_pre_hook(_Hook(self._before_inner_forward))]
         if not self.shards:  # FSDP's parameters get their gradients behind its collectives
-            # Not register_multi_grad_hook, nor a hook that holds what holds the parameters: they would never be freed.
-            gradient = weakref.WeakMethod(self._gradient)
-            for each in parameters:
-                hook = each.register_hook(lambda _: (gradient() or (lambda: None))())  # type: ignore[no-untyped-call, unused-ignore]
-                self._hooks.append(hook)
+            # Torch frees neither what such a hook holds nor its parameters while it is there.
+            last = weakref.WeakMethod(self._last_gradient)
+            self._hooks.append(register_multi_grad_hook(parameters, lambda grads: (last() or (lambda _: None))(grads)))
+            weakref.finalize(self, self._hooks[-1].remove)
         _watch_optimizers(sampler)
 
     def _collectives(self) -> Callable[[], int]:
@@ -249,7 +246,6 @@ class Loop:
 
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._weight = None
-        self._to_come.clear()
         self._sync_again()
         if not torch.is_grad_enabled():
             return
@@ -400,16 +396,7 @@ class Loop:
         self._tell_once("a backward has no batch of its own, so its gradient is not weighted")
         return self._begin_backward(lambda: 1.0)
 
-    def _gradient(self) -> None:
-        """Count down to the last gradient of the backward under way."""
-        backward = torch._C._current_graph_task_id()
-        with self._counting:
-            to_come = self._to_come.get(backward) or self._leaves.number()
-            self._to_come[backward] = to_come - 1
-        if to_come == 1:
-            self._last_gradient()
-
-    def _last_gradient(self) -> None:
+    def _last_gradient(self, grads: Sequence[torch.Tensor | None]) -> None:
         if not self._ending and self._peers is not None:
             self._tell_once(
                 "the model's parameters got a gradient past the outputs of its forward, which no weight is on"

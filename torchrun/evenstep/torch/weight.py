@@ -58,18 +58,12 @@ class Leaves:
 
     def reached(self) -> bool:
         """Say, inside a backward, whether it reaches one."""
-        return _reaches(self._node) or any(_reaches(get_gradient_edge(leaf).node) for leaf in self._parameters)
-
-    def number(self) -> int:
-        """Count, inside a backward, the parameters that it reaches."""
-        return sum(_reaches(get_gradient_edge(leaf).node) for leaf in self._parameters)
-
-
-def _reaches(node: Any) -> bool:
-    try:
-        return torch._C._will_engine_execute_node(node)
-    except RuntimeError:  # what torch says where a gradient of the leaf itself is taken
-        return True
+        try:
+            return torch._C._will_engine_execute_node(self._node) or any(
+                torch._C._will_engine_execute_node(get_gradient_edge(leaf).node) for leaf in self._parameters
+            )
+        except RuntimeError:  # what torch says where a gradient of the leaf itself is taken
+            return True
 
 
 def weighted(outputs: Any, weight: Callable[[], Weight], leaf: torch.Tensor) -> tuple[Any, int]:
