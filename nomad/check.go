@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -31,10 +30,24 @@ func Check(ctx context.Context) []Finding {
 		return strings.Compare(a.Name, b.Name)
 	})
 	found := slices.Concat(checkNodes(nodes), s.checkRights(ctx))
-	if err := s.attend(ctx); err == nil && s.Unattended() {
+	return slices.Concat(found, s.checkJobs(ctx), s.checkPlugins(ctx))
+}
+
+// checkJobs finds jobs that nobody helps. What keeps it from looking at them is among the rights.
+func (s *Scheduler) checkJobs(ctx context.Context) (found []Finding) {
+	snapshot, err := s.Snapshot(ctx)
+	if err != nil {
+		return nil
+	}
+	if s.Unattended() {
 		found = append(found, "no controller runs: jobs wait until one does, or evenstep nomad release lets them go")
 	}
-	return append(found, s.checkPlugins(ctx)...)
+	for _, j := range snapshot.Jobs {
+		if s.Short(j.ID) {
+			found = append(found, Finding(fmt.Sprintf("job %s lacks an allocation: %s", j.ID, j.Unsteerable)))
+		}
+	}
+	return found
 }
 
 // oldest is the first version of Nomad's that Evenstep is known to work with: nodes have had pools since.
@@ -73,49 +86,96 @@ func checkNodes(nodes []*api.Node) (found []Finding) {
 	return found
 }
 
+// right is something that the token may or may not do.
+type right struct {
+	what, needs string
+	err         error
+}
+
 // checkRights tries what a controller does, in ways that change nothing: a plan of a job, and compare-and-set with an
 // index that nothing has.
 func (s *Scheduler) checkRights(ctx context.Context) (found []Finding) {
-	namespace := s.namespace
-	if namespace == api.AllNamespacesNamespace {
-		namespace = api.DefaultNamespace
+	rights := []right{
+		{"jobs cannot be listed", "list-jobs", s.get(ctx, "/v1/jobs?meta=true", s.namespace)},
+		{"allocations cannot be listed", "read-job",
+			s.get(ctx, "/v1/allocations?filter="+`ClientStatus+==+"pending"`, api.AllNamespacesNamespace)},
+		{"Variables of jobs cannot be listed", "list of nomad/jobs/*", s.get(ctx, "/v1/vars?prefix="+jobsPath, s.namespace)},
+		{"the lease cannot be read", "read of " + leasePath, ignoreAbsent(s.get(ctx, "/v1/var/"+leasePath, leaseNamespace))},
+		{"the lease cannot be written", "write of " + leasePath, s.set(ctx, leasePath, leaseNamespace)},
 	}
-	all := api.AllNamespacesNamespace
-	get := func(path, namespace string) error {
-		var out json.RawMessage
-		return s.query(ctx, path, namespace, &out)
-	}
-	set := func(path, namespace string) error {
-		v := api.Variable{Namespace: namespace, Path: path, Items: api.VariableItems{"evenstep": "check"}}
-		err := s.write(ctx, "/v1/var/"+path+"?cas=1", namespace, v, nil)
-		if refused(err, http.StatusConflict) {
-			return nil
+	if s.namespace != api.AllNamespacesNamespace {
+		rights = append(rights, s.rightsIn(ctx, s.namespace)...)
+	} else {
+		for _, namespace := range s.namespaces(ctx) {
+			for _, r := range s.rightsIn(ctx, namespace) {
+				r.what += " in namespace " + namespace
+				rights = append(rights, r)
+			}
 		}
-		return err
 	}
-	const ofJob = jobsPath + "evenstep-check"
-	probe := api.NewBatchJob("evenstep-check", "evenstep-check", "global", 50).AddTaskGroup(
-		api.NewTaskGroup("none", 0).AddTask(api.NewTask("none", "raw_exec").SetConfig("command", "/bin/true")))
-	probe.Namespace = &namespace
-	for _, right := range []struct {
-		what, needs string
-		err         error
-	}{
-		{"jobs cannot be listed", "list-jobs", get("/v1/jobs?meta=true", s.namespace)},
-		{"allocations cannot be listed", "read-job", get("/v1/allocations?filter="+`ClientStatus+==+"pending"`, all)},
-		{"jobs cannot be registered", "submit-job",
-			s.write(ctx, jobPath(*probe.ID, "/plan"), namespace, map[string]any{"Job": probe}, nil)},
-		{"Variables of jobs cannot be listed", "list of nomad/jobs/*", get("/v1/vars?prefix="+jobsPath, s.namespace)},
-		{"a job's Variable cannot be read", "read of nomad/jobs/*", ignoreAbsent(get("/v1/var/"+ofJob, namespace))},
-		{"a job's Variable cannot be written", "write of nomad/jobs/*", set(ofJob, namespace)},
-		{"the lease cannot be read", "read of " + leasePath, ignoreAbsent(get("/v1/var/"+leasePath, leaseNamespace))},
-		{"the lease cannot be written", "write of " + leasePath, set(leasePath, leaseNamespace)},
-	} {
+	for _, right := range rights {
 		if right.err != nil {
 			found = append(found, Finding(fmt.Sprintf("%s: %v; the policy needs %s", right.what, right.err, right.needs)))
 		}
 	}
+	if narrow := s.Narrow(ctx); narrow != "" {
+		found = append(found, Finding(narrow))
+	}
 	return found
+}
+
+// rightsIn are those that placing jobs of a namespace takes.
+func (s *Scheduler) rightsIn(ctx context.Context, namespace string) []right {
+	const ofJob = jobsPath + "evenstep-check"
+	probe := api.NewBatchJob("evenstep-check", "evenstep-check", "global", 50).AddTaskGroup(
+		api.NewTaskGroup("none", 0).AddTask(api.NewTask("none", "raw_exec").SetConfig("command", "/bin/true")))
+	probe.Namespace = &namespace
+	return []right{
+		{"jobs cannot be registered", "submit-job",
+			s.write(ctx, jobPath(*probe.ID, "/plan"), namespace, map[string]any{"Job": probe}, nil)},
+		{"a job's Variable cannot be read", "read of nomad/jobs/*", ignoreAbsent(s.get(ctx, "/v1/var/"+ofJob, namespace))},
+		{"a job's Variable cannot be written", "write of nomad/jobs/*", s.set(ctx, ofJob, namespace)},
+	}
+}
+
+func (s *Scheduler) get(ctx context.Context, path, namespace string) error {
+	var out json.RawMessage
+	return s.query(ctx, path, namespace, &out)
+}
+
+// set tries whether a Variable may be written, and does not write it.
+func (s *Scheduler) set(ctx context.Context, path, namespace string) error {
+	v := api.Variable{Namespace: namespace, Path: path, Items: api.VariableItems{"evenstep": "check"}}
+	err := s.write(ctx, "/v1/var/"+path+"?cas=1", namespace, v, nil)
+	if refused(err, http.StatusConflict) {
+		return nil
+	}
+	return err
+}
+
+// namespaces are the names of those that the token sees.
+func (s *Scheduler) namespaces(ctx context.Context) (names []string) {
+	var list []*api.Namespace
+	if err := s.query(ctx, "/v1/namespaces", "", &list); err != nil {
+		return nil
+	}
+	for _, n := range list {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// Narrow says that the token sees some namespaces only, where all are to be steered; empty where it sees all.
+func (s *Scheduler) Narrow(ctx context.Context) string {
+	if s.namespace != api.AllNamespacesNamespace {
+		return ""
+	}
+	// Who sees all sees one as well that is not there.
+	if err := s.get(ctx, "/v1/jobs", "evenstep-"+planID()); !refused(err, http.StatusForbidden) {
+		return ""
+	}
+	return fmt.Sprintf("NOMAD_NAMESPACE is *, and the token sees jobs in %s only: those of other namespaces wait unseen; "+
+		"the policy needs a block for all, namespace \"*\"", strings.Join(s.namespaces(ctx), ", "))
 }
 
 func ignoreAbsent(err error) error {
@@ -123,22 +183,4 @@ func ignoreAbsent(err error) error {
 		return nil
 	}
 	return err
-}
-
-// checkPlugins looks into the plugin_dir of the agent that was asked, where that is on this host: Nomad starts each
-// file in there, and does not start itself where one is no plugin of Nomad's.
-func (s *Scheduler) checkPlugins(ctx context.Context) (found []Finding) {
-	var self struct {
-		Config struct{ PluginDir string }
-	}
-	if err := s.query(ctx, "/v1/agent/self", "", &self); err != nil || self.Config.PluginDir == "" {
-		return nil // it takes the right to read agents, which a controller has no use for
-	}
-	files, _ := filepath.Glob(filepath.Join(self.Config.PluginDir, "evenstep*"))
-	for _, file := range files {
-		if name := filepath.Base(file); name != "evenstep-device" {
-			found = append(found, Finding(file+" is no plugin of Nomad's, which does not start with it: move it elsewhere"))
-		}
-	}
-	return found
 }

@@ -12,19 +12,11 @@ import (
 
 // A constraint that is not understood here counts as satisfied: Nomad itself is asked before anything is placed.
 
-// meets says whether a node satisfies constraints on nodes.
-func (n *node) meets(constraints []api.Constraint) bool {
-	for _, c := range constraints {
-		if parseMark(c) != nil {
-			continue
-		}
-		left, leftOK := n.property(c.LTarget)
-		right, rightOK := n.property(c.RTarget)
-		if !satisfied(c.Operand, left, right, leftOK, rightOK) {
-			return false
-		}
-	}
-	return true
+// meets says whether a node satisfies a constraint on nodes. Our own says where the job is, not where it may be.
+func (n *node) meets(c api.Constraint) bool {
+	left, leftOK := n.property(c.LTarget)
+	right, rightOK := n.property(c.RTarget)
+	return parseMark(c) != nil || satisfied(c.Operand, left, right, leftOK, rightOK)
 }
 
 // property is what a side of a constraint on nodes stands for.

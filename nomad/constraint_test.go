@@ -49,7 +49,7 @@ func TestConstraintsOnNodes(t *testing.T) {
 		{"${node.unique.id}", "set_contains_any", "evenstep-hold", true}, // ours
 		{"${node.unique.id}", "set_contains_any", "other", false},
 	} {
-		if got := n.meets([]api.Constraint{*api.NewConstraint(c.left, c.operand, c.right)}); got != c.want {
+		if got := n.meets(*api.NewConstraint(c.left, c.operand, c.right)); got != c.want {
 			t.Errorf("%s %s %s is %v", c.left, c.operand, c.right, got)
 		}
 	}

@@ -10,5 +10,6 @@
 // Nothing in Nomad lets a constraint run out. So whoever runs finds the jobs that nobody attended to for the hold
 // limit, and lets them go to Nomad's own placement.
 //
-// Jobs without the meta key evenstep are never touched.
+// Jobs without the meta key evenstep are never touched, but for those that carry our hold, which nobody else would
+// lift.
 package nomad

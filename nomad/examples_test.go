@@ -2,10 +2,12 @@ package nomad_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/hcl/v2"
@@ -89,11 +91,41 @@ func TestRecordingsAreWhatAgentsParse(t *testing.T) {
 		if diff := cmp.Diff(asAny(t, recorded), asAny(t, job)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		// Agent configurations and policies are tried where they are used.
 		if out, err := agents.Nomad("", "job", "validate", name); err != nil {
 			t.Errorf("%s: %s", name, out)
 		}
 	}
+}
+
+// Nomad's own parser takes the client's configuration, and the policy. The former is a part: without a folder for data it is
+// none.
+func TestConfigurationIsWhatAgentsTake(t *testing.T) {
+	t.Parallel()
+	agents := nomadtest.StartAgents(t, nomadtest.AgentsOptions{ACL: true})
+	rest := filepath.Join(t.TempDir(), "rest.hcl")
+	if err := os.WriteFile(rest, fmt.Appendf(nil, "data_dir = %q", t.TempDir()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := agents.Nomad("", "config", "validate", "../examples/nomad/client.hcl", rest); err != nil {
+		t.Errorf("client.hcl: %v: %s", err, out)
+	}
+	root := bootstrap(t, agents)
+	if out, err := agents.Nomad(root, "acl", "policy", "apply", "evenstep-controller", "../examples/nomad/policy.hcl"); err != nil {
+		t.Errorf("policy.hcl: %v: %s", err, out)
+	}
+}
+
+// bootstrap is the first token of a cluster with ACLs, which may do anything.
+func bootstrap(t *testing.T, agents *nomadtest.Agents) string {
+	t.Helper()
+	for range 600 {
+		if root, _, err := agents.Client("").ACLTokens().Bootstrap(nil); err == nil {
+			return root.SecretID
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatal("no leader after a minute")
+	return ""
 }
 
 func asAny(t *testing.T, text []byte) (value any) {

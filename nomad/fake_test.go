@@ -164,6 +164,56 @@ func TestWhatHasEndedIsNotStartedAgainOnTheFake(t *testing.T) {
 	}
 }
 
+// Where one has ended and another was stopped, nothing can start the one alone: that is said, and nothing done.
+func TestWhatCannotBeCompletedIsSaidOnTheFake(t *testing.T) {
+	t.Parallel()
+	f := nomadtest.StartFake(t, unlike...)
+	c := newCluster(t, f)
+	c.register(newJob("j", words, 3, 600, hold))
+	c.once()
+	c.runsOn("j", "n1,n2,n3")
+	for _, a := range c.allocs("j") {
+		if a.NodeName == "n1" {
+			f.Finish(a.ID)
+		}
+	}
+	f.Change("n1", func(n *api.Node) { n.SchedulingEligibility = "ineligible" })
+	if _, err := c.api.Nodes().UpdateDrain(c.node("n2"), &api.DrainSpec{Deadline: time.Millisecond}, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	const why = "its allocation on node n2 was stopped, which Nomad takes for done; to start another would start those anew " +
+		"that have ended: stop the job and run it again"
+	c.waitFor("status", func() bool { return c.status("j") == "short n1,n2,n3 "+why })
+	before := c.info("j")
+	if log := c.once(); !strings.Contains(log, "not steered: job=j why=\""+why) {
+		t.Errorf("log: %s", log)
+	}
+	if out, _, code := c.evenstep("check"); code != 1 || !strings.Contains(out, "job j lacks an allocation: "+why) {
+		t.Errorf("check: exit %d: %s", code, out)
+	}
+	if after := c.info("j"); *after.JobModifyIndex != *before.JobModifyIndex {
+		t.Error("it was registered again")
+	}
+}
+
+// Memory that others hold is waited for, as their devices are, without asking Nomad for a place that it would refuse.
+func TestRoomOfOthersIsWaitedForOnTheFake(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nomadtest.StartFake(t, unlike...))
+	for _, node := range []string{"n1", "n2", "n3"} {
+		c.register(newJob("theirs-"+node, "", 1, 600, onNode(node), memory(6000)))
+	}
+	c.register(newJob("j", words, 1, 600, hold, memory(4000)))
+	if log := c.once(); log != "" || c.status("j") != "waiting for its plan; no controller runs" {
+		t.Errorf("status %q, log %s", c.status("j"), log)
+	}
+	if _, _, err := c.api.Jobs().Deregister("theirs-n2", true, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.once()
+	c.runsOn("j", "n2")
+}
+
 // A job that Nomad places nowhere although a plan says so is let go when that goes on for the hold limit.
 func TestARefusedPlaceIsGivenUpOnTheFake(t *testing.T) {
 	t.Parallel()
@@ -232,11 +282,40 @@ func TestTLSAndTokenOnTheFake(t *testing.T) {
 	}
 }
 
+// A user may do without the right to read the lease and the job's Variable: what is registered is a success.
+func TestAUserWithFewRightsOnTheFake(t *testing.T) {
+	t.Parallel()
+	f := nomadtest.StartFakeWithTLS(t, "secret", unlike...)
+	c := newCluster(t, f, "NOMAD_SKIP_VERIFY=true", "NOMAD_TOKEN=secret")
+	f.Before(func(r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/var/") {
+			r.Header.Set("X-Nomad-Token", "of one who may not")
+		}
+	})
+	out, said, code := c.evenstep("run", c.file("good.json", asJSON(t, newJob("good", words, 1, 600))))
+	if want := "evenstep nomad run: job good is registered; jobs that nobody attends to could not be let go: " +
+		"nomad: /v1/var/evenstep/controller: 403 Permission denied\n"; out != "good\n" || said != want || code != 0 {
+		t.Errorf("run: %q, %q, exit %d", out, said, code)
+	}
+	if got := c.status("good"); got != "waiting for its plan" {
+		t.Errorf("status %q", got)
+	}
+	if out, said, code := c.evenstep("release", "good"); out != "good\n" || said != "" || code != 0 {
+		t.Errorf("release: %q, %q, exit %d", out, said, code)
+	}
+	if _, said, code := c.evenstep("controller", "--once", "--profiles="+c.folder+"/rates.json"); code != 4 || strings.Count(said, "\n") != 1 {
+		t.Errorf("a controller with those rights: exit %d: %s", code, said)
+	}
+}
+
 // Nomad's requests reach the region and namespace of the environment.
 func TestRegionAndNamespaceOnTheFake(t *testing.T) {
 	t.Parallel()
 	f := nomadtest.StartFake(t, unlike...)
 	c := newCluster(t, f, "NOMAD_REGION=west", "NOMAD_NAMESPACE=ml")
+	if _, err := c.api.Namespaces().Register(&api.Namespace{Name: "ml"}, nil); err != nil {
+		t.Fatal(err)
+	}
 	c.register(newJob("j", words, 1, 600, hold, inNamespace("ml")))
 	f.Before(func(r *http.Request) {
 		if r.Header.Get("User-Agent") != "" && r.URL.Query().Get("region") != "west" && strings.Contains(r.URL.RawQuery, "resources") {

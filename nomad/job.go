@@ -1,9 +1,12 @@
 package nomad
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -30,6 +33,10 @@ type job struct {
 	live    []*api.AllocationListStub
 	ran     bool
 	blocked time.Time // since when Nomad finds no node for an allocation of it; zero while it does
+	// stopped is one that Nomad stopped and takes for done, so that it starts no other; nil in general. ended says that
+	// there are some that are done.
+	stopped *api.AllocationListStub
+	ended   bool
 	// given up says why it is let go whatever a plan says; empty in general.
 	givenUp string
 }
@@ -73,12 +80,43 @@ func (v *view) job(j *job) reconcile.Job {
 		r.Unsteerable = v.steerable(j, &r)
 	}
 	if r.State == reconcile.Running && r.Unsteerable == "" {
-		if why := v.broken(j); why != "" {
+		switch why := v.broken(j); {
+		case why == "":
+		case j.stuck():
+			r.Unsteerable = fmt.Sprintf("its allocation on node %s was stopped, which Nomad takes for done; to start another "+
+				"would start those anew that have ended: stop the job and run it again", j.stopped.NodeName)
+		default:
 			// Named is what lets it be released: its constraint is all that keeps Nomad from completing it.
 			r.State, r.Unsteerable = reconcile.Named, why
 		}
 	}
 	return r
+}
+
+// stuck says that the job lacks an allocation that nothing can start, others apart: what Nomad takes for done it starts
+// anew with the job's next version only, and with it those that are done.
+func (j *job) stuck() bool { return j.stopped != nil && j.ended }
+
+// setStopped finds, among all allocations of a placed job, one that Nomad stopped and takes for done. That is how a
+// batch job's allocation ends up on a node that is drained: its tasks were killed, so none of them failed; and as soon
+// as it is gone Nomad counts it among those that ended well, where it has found no place for another until then.
+func (j *job) setStopped(all []*api.AllocationListStub) {
+	if j.spec.Type != api.JobTypeBatch || !j.blocked.IsZero() {
+		return
+	}
+	kept := map[string]bool{} // names of those that run, are done, or are Nomad's to start again
+	for _, a := range all {
+		if a.DesiredStatus == api.AllocDesiredStatusRun {
+			kept[a.Name] = true
+			j.ended = j.ended || a.ClientStatus == api.AllocClientStatusComplete
+		}
+	}
+	for _, a := range all {
+		killed := a.DesiredStatus == api.AllocDesiredStatusStop && a.ClientStatus == api.AllocClientStatusComplete
+		if killed && !kept[a.Name] && len(kept) < j.spec.count() {
+			j.stopped = a
+		}
+	}
 }
 
 // since is how long ago something was by Nomad's clock, which may be ahead of ours.
@@ -97,6 +135,9 @@ func (j *job) begins(now time.Time) time.Time {
 
 // steerable fills in what the job may have, or says why it is left to Nomad.
 func (v *view) steerable(j *job, r *reconcile.Job) string {
+	if !j.asks() {
+		return "it is held, and does not ask for Evenstep: it has no meta evenstep"
+	}
 	words, err := request.Parse(j.Meta[metaKey])
 	if err != nil {
 		return "meta evenstep: " + err.Error()
@@ -125,7 +166,9 @@ func (v *view) steerable(j *job, r *reconcile.Job) string {
 	if why := r.NarrowByWorkers(); why != "" {
 		return why
 	}
-	v.allow(r, &n)
+	if why := v.allow(r, &n); why != "" && r.State == reconcile.Waiting {
+		return why
+	}
 	r.Crowded = r.State == reconcile.Waiting && v.crowded[j.NodePool]
 	if r.State != reconcile.Waiting {
 		r.On = v.on(j, &n)
@@ -133,34 +176,41 @@ func (v *view) steerable(j *job, r *reconcile.Job) string {
 	return ""
 }
 
-// allow fills in nodes and types of devices that the job may have. A node that has a type which the job gets elsewhere
-// but not there is left out, and so are, while there are enough others, nodes without room.
-func (v *view) allow(r *reconcile.Job, n *need) {
-	types := map[string]string{} // by node
-	r.Nodes, r.Types = []string{}, []string{}
+// allow fills in nodes and types of devices that the job may have, and says why there is none. A node that has a type
+// which the job gets elsewhere but not there is left out.
+func (v *view) allow(r *reconcile.Job, n *need) (why string) {
+	types, excluded := map[string]string{}, map[string]int{} // by node; by why
+	r.Nodes, r.Types, r.Needs = []string{}, []string{}, n.room
 	for _, on := range v.nodes {
-		if typ, ok := n.typeOn(on); ok {
-			types[on.name] = typ
-			if !slices.Contains(r.Types, typ) {
-				r.Types = append(r.Types, typ)
-			}
+		typ, why := n.typeOn(on)
+		if why != "" {
+			excluded[why]++
+			continue
+		}
+		types[on.name] = typ
+		if !slices.Contains(r.Types, typ) {
+			r.Types = append(r.Types, typ)
 		}
 	}
-	var roomy []string
 	for _, on := range v.nodes {
 		typ, ok := types[on.name]
 		another := func(p pool) bool { return p.typ != typ && slices.Contains(r.Types, p.typ) }
-		if !ok || slices.ContainsFunc(on.pools, another) {
-			continue
-		}
-		r.Nodes = append(r.Nodes, on.name)
-		if n.room.add(on.used).within(on.all) {
-			roomy = append(roomy, on.name)
+		switch {
+		case !ok:
+		case slices.ContainsFunc(on.pools, another):
+			excluded["devices of several types"]++
+		default:
+			r.Nodes = append(r.Nodes, on.name)
 		}
 	}
-	if len(roomy) >= r.MinNodes {
-		r.Nodes = roomy
+	if len(r.Nodes) > 0 {
+		return ""
 	}
+	words := []string{}
+	for _, why := range slices.Sorted(maps.Keys(excluded)) {
+		words = append(words, fmt.Sprintf("%d by %s", excluded[why], why))
+	}
+	return "no node can have it; excluded are " + cmp.Or(strings.Join(words, ", "), "none: there are no nodes")
 }
 
 // on are the job's devices: on the nodes that it was given.
@@ -170,7 +220,7 @@ func (v *view) on(j *job, n *need) []placement.Share {
 		if !slices.Contains(j.mark.nodes, on.ID) {
 			continue
 		}
-		if typ, ok := n.typeOn(on); ok {
+		if typ, why := n.typeOn(on); why == "" {
 			shares = append(shares, placement.Share{Node: on.name, Type: typ, Count: n.perNode})
 		}
 	}
@@ -179,13 +229,16 @@ func (v *view) on(j *job, n *need) []placement.Share {
 
 // broken says why a job that was placed lacks allocations that Nomad cannot place where they were planned.
 func (v *view) broken(j *job) string {
-	if j.blocked.IsZero() {
+	if j.blocked.IsZero() && j.stopped == nil {
 		return ""
 	}
 	for _, id := range j.mark.nodes {
 		if n := v.byID[id]; n == nil || !n.usable {
 			return fmt.Sprintf("node %s is gone, so Nomad looks for another", v.called(id))
 		}
+	}
+	if j.stopped != nil {
+		return fmt.Sprintf("its allocation on node %s was stopped, so Nomad looks for another", j.stopped.NodeName)
 	}
 	if v.since(j.blocked) > patience {
 		return "one of its nodes has no place for it, so Nomad looks for another"

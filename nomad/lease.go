@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -32,6 +33,7 @@ type lease struct {
 	written time.Time // by us, last
 	// From unattended to attended nobody steered; both are zero where somebody always did.
 	unattended, attended time.Time
+	hidden               error // why who only looks may not know any of it; nil in general
 }
 
 // attend takes the lease or keeps it; who only looks finds out who has it.
@@ -46,6 +48,10 @@ func (s *Scheduler) attend(ctx context.Context) error {
 		return nil
 	}
 	v, err := s.variable(ctx, leaseNamespace, leasePath)
+	if !s.Steer && refused(err, http.StatusForbidden) {
+		l.hidden = err
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -96,9 +102,10 @@ func (s *Scheduler) mayApply() error {
 
 // Close gives the lease back, so that another controller need not wait for its end.
 func (s *Scheduler) Close(ctx context.Context) error {
-	if s.lease.written.IsZero() {
+	if !s.Steer {
 		return nil
 	}
+	// Whether it is ours says what is written: a controller may be told to end while it renews it.
 	v, err := s.variable(ctx, leaseNamespace, leasePath)
 	if err != nil || v.Items[holderItem] != s.lease.me {
 		return err

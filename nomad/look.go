@@ -18,6 +18,7 @@ type seen struct {
 	nodes  map[string]*api.Node
 	allocs []*api.AllocationListStub
 	evals  []*api.Evaluation
+	passed map[key]uint64 // jobs that are none of ours or not any more, and the version of each that was seen to be so
 }
 
 // allAgain is how old what was seen may become, whatever the event stream says.
@@ -59,7 +60,23 @@ func (s *Scheduler) look(ctx context.Context) (*view, error) {
 	}
 	v.setLive()
 	v.setBlocked(s.seen.evals, s.seen.stubs)
-	return v, s.lookForEnded(ctx, v)
+	if err := s.lookForEnded(ctx, v); err != nil {
+		return nil, err
+	}
+	v.jobs = slices.DeleteFunc(v.jobs, s.isOver)
+	return v, nil
+}
+
+// isOver says that a job is dead for good, and remembers it. One of which Nomad stopped all allocations looks the same
+// to it, as does one of type sysbatch that is held.
+func (s *Scheduler) isOver(j *job) bool {
+	lost := j.stopped != nil && !j.ended
+	if j.Status != "dead" || lost || j.mark != nil && j.mark.held() {
+		return false
+	}
+	s.seen.passed[j.key()] = j.JobModifyIndex
+	delete(s.seen.specs, j.key())
+	return true
 }
 
 // see asks for what changed.
@@ -108,20 +125,23 @@ func (s *Scheduler) seeNodes(ctx context.Context) error {
 	return nil
 }
 
-// seeJobs lists the jobs, and asks for those of ours that changed. What other jobs are started from (a periodic or
-// parameterized one) is none itself.
+// seeJobs lists the jobs, and asks for those that changed and may be ours. What other jobs are started from (a periodic
+// or parameterized one) is none itself.
 func (s *Scheduler) seeJobs(ctx context.Context) error {
 	s.seen.stubs = nil
 	if err := s.query(ctx, "/v1/jobs?meta=true", s.namespace, &s.seen.stubs); err != nil {
 		return err
 	}
-	before := s.seen.specs
-	s.seen.specs = map[key]*spec{}
+	before, passed := s.seen.specs, s.seen.passed
+	s.seen.specs, s.seen.passed = map[key]*spec{}, map[key]uint64{}
 	for _, stub := range s.seen.stubs {
 		k := stub.key()
-		_, asks := stub.Meta[metaKey]
 		parent := stub.Periodic || stub.ParameterizedJob && stub.ParentID == ""
-		if !asks || parent || stub.Stop || stub.Status == "dead" {
+		if parent || stub.Stop || !stub.asks() && !stub.mayBeHeld() {
+			continue
+		}
+		if (stub.Status == "dead" || !stub.asks()) && passed[k] == stub.JobModifyIndex {
+			s.seen.passed[k] = stub.JobModifyIndex
 			continue
 		}
 		known := before[k]
@@ -133,9 +153,25 @@ func (s *Scheduler) seeJobs(ctx context.Context) error {
 				return err
 			}
 		}
+		if !stub.asks() && known.mark() == nil {
+			s.seen.passed[k] = stub.JobModifyIndex
+			continue
+		}
 		s.seen.specs[k] = known
 	}
 	return nil
+}
+
+// asks says that the job asks for Evenstep.
+func (s *stub) asks() bool {
+	_, asks := s.Meta[metaKey]
+	return asks
+}
+
+// mayBeHeld says that a job which does not ask for Evenstep may wait for it all the same: nobody else lifts our hold.
+// One of type system is never pending to Nomad, and one of sysbatch not for long.
+func (s *stub) mayBeHeld() bool {
+	return s.Status == "pending" || s.Type == api.JobTypeSystem || s.Type == api.JobTypeSysbatch
 }
 
 // setLive gives the jobs their allocations.
@@ -172,10 +208,10 @@ func (v *view) setBlocked(evals []*api.Evaluation, stubs []*stub) {
 	}
 }
 
-// lookForEnded asks whether placed jobs without allocations had some before.
+// lookForEnded asks what became of the allocations that placed jobs lack.
 func (s *Scheduler) lookForEnded(ctx context.Context, v *view) error {
 	for _, j := range v.jobs {
-		if j.mark == nil || j.mark.held() || len(j.live) > 0 {
+		if j.mark == nil || j.mark.held() || len(j.live) >= j.spec.count() {
 			continue
 		}
 		all, err := s.allocationsOf(ctx, j)
@@ -183,6 +219,7 @@ func (s *Scheduler) lookForEnded(ctx context.Context, v *view) error {
 			return err
 		}
 		j.ran = len(all) > 0
+		j.setStopped(all)
 	}
 	return nil
 }

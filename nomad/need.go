@@ -6,15 +6,17 @@ import (
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/evenstep/evenstep/core/reconcile"
 )
 
 // need is what one allocation of a job needs of its node.
 type need struct {
 	spec    *spec
 	group   *group
-	device  *device // nil where a worker trains on the node's CPU
-	perNode int     // devices, or 1
-	room    room    // at least
+	device  *device        // nil where a worker trains on the node's CPU
+	perNode int            // devices, or 1
+	room    reconcile.Room // at least, in MHz and MB
 }
 
 // need reads what the job needs; why says what is not steered.
@@ -30,7 +32,7 @@ func (s *spec) need() (n need, why string) {
 	n = need{spec: s, group: &s.TaskGroups[0], perNode: 1}
 	for _, t := range n.group.Tasks {
 		if t.Lifecycle == nil || t.Lifecycle.Sidecar {
-			n.room = n.room.add(room{t.Resources.CPU, t.Resources.MemoryMB})
+			n.room = reconcile.Room{CPUs: n.room.CPUs + t.Resources.CPU, Memory: n.room.Memory + t.Resources.MemoryMB}
 		}
 		for _, d := range t.Resources.Devices {
 			if n.device != nil {
@@ -51,43 +53,63 @@ func (s *spec) need() (n need, why string) {
 // mostDevices bounds the devices of one node that a job may ask for.
 const mostDevices = 1 << 16
 
-// typeOn is the type of devices that the job gets on a node. ok is false where it can get none there, or where Nomad
-// would choose among several types.
-func (n *need) typeOn(on *node) (typ string, ok bool) {
-	if !n.runsOn(on) {
-		return "", false
+// typeOn is the type of devices that the job gets on a node. why says what keeps it from there: it can get none, or
+// Nomad would choose among several types.
+func (n *need) typeOn(on *node) (typ, why string) {
+	if why := n.excludes(on); why != "" {
+		return "", why
 	}
 	if n.device == nil {
-		return on.cpuType(), true
+		return on.cpuType(), ""
 	}
+	why = "device " + n.device.Name
 	for _, d := range on.NodeResources.Devices {
-		if !named(n.device.Name, d) || !deviceMeets(d, n.device.Constraints) {
+		if !named(n.device.Name, d) {
 			continue
 		}
-		if ok && typ != d.Name {
-			return "", false
+		if !deviceMeets(d, n.device.Constraints) {
+			if typ == "" {
+				why = "the constraints on device " + n.device.Name
+			}
+			continue
 		}
-		typ, ok = d.Name, true
+		if typ != "" && typ != d.Name {
+			return "", "several types of device " + n.device.Name
+		}
+		typ, why = d.Name, ""
 	}
-	return typ, ok
+	return typ, why
 }
 
-// runsOn says whether a node may have an allocation of the job, devices aside.
-func (n *need) runsOn(on *node) bool {
-	if !on.in(n.spec.Datacenters, n.spec.NodePool) || on.NodeResources == nil || !on.meets(n.spec.allConstraints()) {
-		return false
+// excludes says what keeps an allocation of the job from a node, devices aside; empty where nothing does.
+func (n *need) excludes(on *node) string {
+	if on.NodeResources == nil || !on.in(n.spec.Datacenters, n.spec.NodePool) {
+		return "its datacenters and node pool"
 	}
+	constraints := n.spec.allConstraints()
 	for _, t := range n.group.Tasks {
-		if d := on.Drivers[t.Driver]; d == nil || !d.Detected || !d.Healthy || !on.meets(t.Constraints) {
-			return false
+		if d := on.Drivers[t.Driver]; d == nil || !d.Detected || !d.Healthy {
+			return "driver " + t.Driver
+		}
+		constraints = append(constraints, t.Constraints...)
+	}
+	for _, c := range constraints {
+		if !on.meets(c) {
+			return fmt.Sprintf("%s %s %s", c.LTarget, c.Operand, c.RTarget)
 		}
 	}
 	for _, v := range n.group.Volumes {
 		if v.Type == "host" && on.HostVolumes[v.Source] == nil {
-			return false
+			return "host volume " + v.Source
 		}
 	}
-	return n.room.within(on.all)
+	switch room := on.room; {
+	case room.CPUs < n.room.CPUs:
+		return fmt.Sprintf("%d MHz of CPU", n.room.CPUs)
+	case room.Memory < n.room.Memory:
+		return fmt.Sprintf("%d MB of memory", n.room.Memory)
+	}
+	return ""
 }
 
 // named says whether a job asks for such devices: by type, vendor/type or vendor/type/name.

@@ -5,27 +5,18 @@ import (
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/evenstep/evenstep/core/reconcile"
 )
 
 // node is a client of Nomad's with what is used on it.
 type node struct {
 	*api.Node
-	name      string // its own where no other node has it, else its id
-	usable    bool   // it may be given allocations
-	pools     []pool // the first is the CPU
-	all, used room
+	name       string         // its own where no other node has it, else its id
+	usable     bool           // it may be given allocations
+	pools      []pool         // the first is the CPU
+	room, left reconcile.Room // for all jobs, and what they leave of it; in MHz and MB
 }
-
-// room is what allocations take of a node beside devices.
-type room struct {
-	cpu      int64 // in MHz
-	memoryMB int64
-}
-
-func (r room) add(x room) room { return room{r.cpu + x.cpu, r.memoryMB + x.memoryMB} }
-
-// within says whether it fits into another.
-func (r room) within(x room) bool { return r.cpu <= x.cpu && r.memoryMB <= x.memoryMB }
 
 // pool is devices of one type.
 type pool struct {
@@ -45,14 +36,15 @@ func newNode(n *api.Node) *node {
 	v.usable = n.Status == "ready" && n.SchedulingEligibility == "eligible" && !n.Drain
 	v.pools = []pool{{typ: v.cpuType(), total: 1}}
 	if r := n.NodeResources; r != nil {
-		v.all = room{r.Cpu.CpuShares, r.Memory.MemoryMB}
+		v.room = reconcile.Room{CPUs: int(r.Cpu.CpuShares), Memory: int(r.Memory.MemoryMB)}
 		for _, d := range r.Devices {
 			v.addDevices(d)
 		}
 	}
 	if r := n.ReservedResources; r != nil {
-		v.used = room{int64(r.Cpu.CpuShares), int64(r.Memory.MemoryMB)}
+		v.room = reconcile.Room{CPUs: v.room.CPUs - int(r.Cpu.CpuShares), Memory: v.room.Memory - int(r.Memory.MemoryMB)}
 	}
+	v.left = v.room
 	return v
 }
 

@@ -1,9 +1,13 @@
 package nomad
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/evenstep/evenstep/core/reconcile"
 )
@@ -22,13 +26,22 @@ func (s *Scheduler) Release(ctx context.Context, name string) ([]string, error) 
 	})
 	if err == nil && name != "" && len(released) == 0 {
 		err = fmt.Errorf("job %.40q: %w", name, ErrNotWaiting)
+		if s.namespace == api.AllNamespacesNamespace && !s.knows(name) {
+			err = fmt.Errorf("%w; with NOMAD_NAMESPACE=* a job is named NAMESPACE/JOB", err)
+		}
 	}
 	return released, err
 }
 
-// ReleaseAbandoned leaves to Nomad those jobs that were held for longer than the limit while no controller ran.
+// knows says that a job of the last snapshot has that name.
+func (s *Scheduler) knows(name string) bool {
+	return slices.ContainsFunc(s.view.jobs, func(j *job) bool { return j.name == name })
+}
+
+// ReleaseAbandoned leaves to Nomad those jobs that were held for longer than the limit while no controller ran. It is an
+// error as well where that may not be known.
 func (s *Scheduler) ReleaseAbandoned(ctx context.Context) ([]string, error) {
-	return s.release(ctx, func(j *reconcile.Job) string {
+	released, err := s.release(ctx, func(j *reconcile.Job) string {
 		for _, known := range s.view.jobs {
 			if known.name == j.ID {
 				return known.givenUp
@@ -36,6 +49,7 @@ func (s *Scheduler) ReleaseAbandoned(ctx context.Context) ([]string, error) {
 		}
 		return ""
 	})
+	return released, cmp.Or(err, s.lease.hidden)
 }
 
 // release leaves those to Nomad of which why says something.
@@ -64,6 +78,11 @@ func (s *Scheduler) release(ctx context.Context, why func(*reconcile.Job) string
 
 // Unattended says that no controller steers, as far as the last snapshot knows.
 func (s *Scheduler) Unattended() bool { return !s.lease.attended.IsZero() }
+
+// Short says that a job of the last snapshot lacks an allocation that Nomad takes for done, and starts no more.
+func (s *Scheduler) Short(name string) bool {
+	return slices.ContainsFunc(s.view.jobs, func(j *job) bool { return j.name == name && j.stopped != nil })
+}
 
 // WhyReleased is what a job's Variable says of why it was let go; empty where it says nothing.
 func (s *Scheduler) WhyReleased(ctx context.Context, name string) string {

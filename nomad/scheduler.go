@@ -5,6 +5,9 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
+	"math"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +23,7 @@ type Scheduler struct {
 	Options
 	client    *api.Client
 	namespace string // * for all
+	found     bool   // it is there, as far as is known
 	lease     lease
 	seen      seen
 	watch     watch
@@ -60,6 +64,9 @@ func (s *Scheduler) name(k key) string {
 
 // Snapshot looks at jobs, nodes and allocations.
 func (s *Scheduler) Snapshot(ctx context.Context) (*reconcile.Snapshot, error) {
+	if err := s.findNamespace(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.attend(ctx); err != nil {
 		return nil, err
 	}
@@ -73,6 +80,20 @@ func (s *Scheduler) Snapshot(ctx context.Context) (*reconcile.Snapshot, error) {
 	maps.DeleteFunc(s.refusals, func(k key, _ refusals) bool { return s.seen.specs[k] == nil })
 	s.view = v
 	return v.snapshot(), nil
+}
+
+// findNamespace finds out, once, that Nomad has no such namespace: of one that is not there it lists no jobs. Whatever
+// else is wrong shows in what is asked next.
+func (s *Scheduler) findNamespace(ctx context.Context) error {
+	if s.found || s.namespace == api.AllNamespacesNamespace {
+		return nil
+	}
+	err := s.get(ctx, "/v1/namespace/"+url.PathEscape(s.namespace), "")
+	if notFound(err) {
+		return fmt.Errorf("nomad has no namespace %.40q; see NOMAD_NAMESPACE", s.namespace)
+	}
+	s.found = err == nil || refused(err, http.StatusForbidden)
+	return nil
 }
 
 // Request is one write to Nomad.
@@ -91,7 +112,7 @@ type change struct {
 	spec     any
 	source   any
 	group    string
-	most     int // allocations that Nomad may add
+	most     uint64 // allocations that Nomad may add
 	start    bool
 }
 
@@ -113,7 +134,13 @@ func (s *Scheduler) prepare(ctx context.Context, u reconcile.Update) (*change, e
 	c := &change{job: j, group: j.spec.TaskGroups[0].Name, source: s.source(ctx, j), start: u.Kind == reconcile.Start}
 	path, err := variablePath(j.ID)
 	if err == nil {
-		if c.variable, err = s.variable(ctx, j.Namespace, path); err != nil {
+		c.variable, err = s.variable(ctx, j.Namespace, path)
+		// Of a job that is held it says nothing yet; so its user may let it go without a word there.
+		held := j.mark != nil && j.mark.held()
+		if !c.start && held && refused(err, http.StatusForbidden) {
+			c.variable, err = nil, nil
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -127,31 +154,33 @@ func (s *Scheduler) prepare(ctx context.Context, u reconcile.Update) (*change, e
 	for _, share := range u.Shares {
 		m.nodes = append(m.nodes, s.view.idOf(share.Node))
 	}
-	c.most = len(m.nodes)
+	c.most = uint64(len(m.nodes))
 	c.message = placed(j, m, u, s.Core)
 	c.spec, err = j.spec.with(m, len(m.nodes))
 	return c, err
 }
 
-// prepareRelease takes the mark away, and the count with it where nothing was started yet.
+// prepareRelease takes the mark away, and the count with it where nothing was started yet: then Nomad may start as many
+// as it likes, of a system job one on each node.
 func (s *Scheduler) prepareRelease(ctx context.Context, c *change) (err error) {
 	if !c.job.started() {
-		c.most = c.job.count()
-		c.spec, err = c.job.spec.with(nil, c.most)
+		c.most = math.MaxUint64
+		c.spec, err = c.job.spec.with(nil, c.job.count())
 		return err
 	}
 	all, err := s.allocationsOf(ctx, c.job)
 	if err != nil {
 		return err
 	}
-	c.most = c.job.spec.count()
+	missing := c.job.spec.count()
 	for _, a := range all {
 		runs := a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusPending
 		ended := a.ClientStatus == api.AllocClientStatusComplete && c.job.spec.Type == api.JobTypeBatch
 		if a.DesiredStatus == api.AllocDesiredStatusRun && (runs || ended) {
-			c.most--
+			missing--
 		}
 	}
+	c.most = uint64(max(0, missing))
 	c.spec, err = c.job.spec.with(nil, 0)
 	return err
 }
@@ -235,17 +264,22 @@ func (s *Scheduler) try(ctx context.Context, c *change) error {
 	if plan.JobModifyIndex != c.job.spec.JobModifyIndex {
 		return fmt.Errorf("job %s: changed by another meanwhile", c.job.name)
 	}
-	if plan.Annotations == nil || plan.Annotations.DesiredTGUpdates[c.group] == nil {
+	if plan.Annotations == nil {
 		return fmt.Errorf("job %s: Nomad does not say what a change would do", c.job.name)
 	}
-	does, evicts := plan.Annotations.DesiredTGUpdates[c.group], len(plan.Annotations.PreemptedAllocs)
+	does, evicts := api.DesiredUpdates{}, len(plan.Annotations.PreemptedAllocs)
+	for _, group := range plan.Annotations.DesiredTGUpdates {
+		does.DestructiveUpdate += group.DestructiveUpdate
+		does.Stop += group.Stop
+		does.Place += group.Place
+	}
 	switch failed := plan.FailedTGAllocs[c.group]; {
 	case does.DestructiveUpdate > 0 || does.Stop > 0:
 		return fmt.Errorf("job %s: Nomad would replace %d of its allocations and stop %d", c.job.name,
 			does.DestructiveUpdate, does.Stop)
 	case evicts > 0:
 		return fmt.Errorf("job %s: Nomad would evict %d allocations of others for it", c.job.name, evicts)
-	case int(does.Place) > c.most:
+	case does.Place > c.most:
 		return fmt.Errorf("job %s: Nomad would start %d allocations, not %d at most: some have ended", c.job.name,
 			does.Place, c.most)
 	case c.start && failed != nil:

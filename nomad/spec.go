@@ -39,7 +39,7 @@ type task struct {
 	Constraints  []api.Constraint
 	Lifecycle    *struct{ Sidecar bool }
 	Resources    struct {
-		CPU, MemoryMB int64
+		CPU, MemoryMB int
 		Devices       []device
 	}
 }

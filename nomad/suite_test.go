@@ -3,6 +3,7 @@ package nomad_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ var suite = []struct {
 	{"release lets jobs go", releases},
 	{"malformed meta is released unplaced with the reason", malformed},
 	{"what is not steered is released with the reason", notSteered},
+	{"a job that is held and does not ask is let go", heldWithoutMeta},
 	{"a node that is not eligible or in another pool is not used", eligibility},
 	{"a plan never evicts and needs a free node", freeNodes},
 	{"with nobody there jobs are let go by who runs next", abandoned},
@@ -34,6 +36,7 @@ var suite = []struct {
 	{"namespaces and dispatched jobs", namespaces},
 	{"events bring rounds", eventsBringRounds},
 	{"a drained node's allocation goes elsewhere, the others stay", drained},
+	{"what Nomad stopped and takes for done is started elsewhere", stopped},
 	{"a lost node's allocation goes elsewhere, the others stay", lost},
 }
 
@@ -183,16 +186,22 @@ func notSteered(t *testing.T, c *cluster) {
 		g.Name = new("other")
 		j.AddTaskGroup(&g)
 	}
+	everywhere := func(typ string) func(*api.Job) {
+		return func(j *api.Job) { j.Type, j.TaskGroups[0].ReschedulePolicy = &typ, nil }
+	}
 	for id, want := range map[string]struct {
 		job *api.Job
 		why string
 	}{
+		"system":   {newJob("system", words, 1, 600, hold, everywhere("system")), "its type is system; batch and service are steered"},
+		"sysbatch": {newJob("sysbatch", words, 1, 600, hold, everywhere("sysbatch")), "its type is sysbatch; batch and service"},
 		"groups":   {newJob("groups", words, 1, 600, hold, twice), "it has 2 task groups; one is steered"},
 		"unseen":   {newJob("unseen", "workload=x global_batch=1 samples=1", 1, 600, hold), "workload x has no profile on the devices that it may have"},
 		"many":     {newJob("many", words, 9, 600, hold), "at most 3 nodes can ever give it 1 devices each, and it needs 9"},
-		"nowhere":  {newJob("nowhere", words, 1, 600, hold, onNode("n9")), "workload w has no profile on the devices that it may have"},
+		"nowhere":  {newJob("nowhere", words, 1, 600, hold, onNode("n9")), "no node can have it; excluded are 3 by ${node.unique.name} = n9, 1 by its datacenters and node pool"},
+		"huge":     {newJob("huge", words, 1, 600, hold, memory(64_000_000)), "no node can have it; excluded are 3 by 64000000 MB of memory, 1 by its datacenters and node pool"},
 		"dots.1":   {newJob("dots.1", words, 1, 600, hold), "its id cannot be a Variable's path"},
-		"devicely": {newJob("devicely", words, 1, 600, hold, asksFor("nvidia/gpu", 1)), "workload w has no profile on the devices that it may have"},
+		"devicely": {newJob("devicely", words, 1, 600, hold, asksFor("nvidia/gpu", 1)), "no node can have it; excluded are 3 by device nvidia/gpu, 1 by its datacenters and node pool"},
 		"free":     {newJob("free", words, 1, 600), "it runs where Nomad placed it"},
 	} {
 		c.register(want.job)
@@ -202,10 +211,41 @@ func notSteered(t *testing.T, c *cluster) {
 		}
 		c.waitFor("release of "+id, func() bool { return len(c.info(id).Constraints) <= 1 })
 		c.waitFor("status of "+id, func() bool { return strings.Contains(c.status(id), want.why) || id == "dots.1" })
+		if typ := *want.job.Type; strings.HasPrefix(typ, "sys") {
+			c.runsOn(id, "n1,n2,n3")
+			if got := c.message(id)["evenstep_released"]; !strings.Contains(got, want.why) {
+				t.Errorf("%s: its Variable says %q", id, got)
+			}
+		}
 		if _, _, err := c.api.Jobs().Deregister(id, true, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Our own hold is all that says that such a job waits for us; others that wait are none of ours.
+func heldWithoutMeta(t *testing.T, c *cluster) {
+	c.register(newJob("theirs", "", 1, 600, onNode("n9")))
+	c.register(newJob("mute", "", 1, 600, hold))
+	const why = "it is held, and does not ask for Evenstep: it has no meta evenstep"
+	c.waitFor("status", func() bool { return c.status("mute") == "not steered "+why })
+	theirs := c.info("theirs")
+	if log := c.once(); !strings.Contains(log, why) || strings.Contains(log, "theirs") {
+		t.Errorf("log: %s", log)
+	}
+	c.waitFor("start", func() bool { return len(c.allocs("mute")) == 1 })
+	if got := c.message("mute")["evenstep_released"]; got != why || len(c.info("mute").Constraints) > 0 {
+		t.Errorf("its Variable says %q, constraints %v", got, c.info("mute").Constraints)
+	}
+	c.once()
+	if got := c.info("theirs"); *got.JobModifyIndex != *theirs.JobModifyIndex || c.status("theirs") != "" || c.status("mute") != "" {
+		t.Errorf("a job of others was touched, or is listed: %v, %q, %q", got, c.status("theirs"), c.status("mute"))
+	}
+}
+
+// memory has the task ask for so many MB.
+func memory(mb int) func(*api.Job) {
+	return func(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.MemoryMB = &mb }
 }
 
 // asksFor has the task ask for devices.
@@ -406,7 +446,15 @@ func namespaces(t *testing.T, c *cluster) {
 		t.Errorf("another namespace's job was put on %s", got)
 	}
 	all := *c
-	all.env = append(c.env, "NOMAD_NAMESPACE=*")
+	all.env = append(slices.Clip(c.env), "NOMAD_NAMESPACE=*")
+	if _, said, code := all.evenstep("release", "same"); code != 3 || !strings.Contains(said, "with NOMAD_NAMESPACE=* a job is named NAMESPACE/JOB") {
+		t.Errorf("release of a bare name: exit %d: %s", code, said)
+	}
+	absent := *c
+	absent.env = append(slices.Clip(c.env), "NOMAD_NAMESPACE=absent")
+	if out, said, code := absent.evenstep("status"); code != 4 || out != "" || !strings.Contains(said, `nomad has no namespace "absent"; see NOMAD_NAMESPACE`) {
+		t.Errorf("status in a namespace that is not there: exit %d: %s%s", code, out, said)
+	}
 	if got := all.status("ml/same"); got != "waiting for its plan; no controller runs" {
 		t.Errorf("status %q", got)
 	}
@@ -485,6 +533,62 @@ func drained(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	moved(c, log, first)
+}
+
+// With no controller there at the moment of a drain, Nomad takes what it stopped for done, and a job of one allocation
+// for dead.
+func stopped(t *testing.T, c *cluster) {
+	c.register(newJob("lone", words, 1, 600, hold, onNode("n3")))
+	c.once()
+	c.runsOn("lone", "n3")
+	c.register(newJob("j", words, 2, 600, hold))
+	c.once()
+	c.runsOn("j", "n1,n2")
+	stays := c.allocs("j")[0]
+	if stays.NodeName != "n1" {
+		stays = c.allocs("j")[1]
+	}
+	for _, name := range []string{"n2", "n3"} {
+		if _, err := c.api.Nodes().UpdateDrain(c.node(name), &api.DrainSpec{Deadline: time.Second}, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	blocked := func() int {
+		evals, _, err := c.api.Evaluations().List(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(slices.DeleteFunc(evals, func(e *api.Evaluation) bool { return e.Status != "blocked" }))
+	}
+	c.waitFor("what was stopped taken for done", func() bool { return c.where("j") == "n1" && c.where("lone") == "" && blocked() == 0 })
+	if got := c.status("j"); got != "short n1,n2 node n2 is gone, so Nomad looks for another" {
+		t.Errorf("status %q", got)
+	}
+	if got := c.status("lone"); got != "short n3 node n3 is gone, so Nomad looks for another" {
+		t.Errorf("status %q", got)
+	}
+	for _, name := range []string{"n2", "n3"} {
+		if _, err := c.api.Nodes().UpdateDrain(c.node(name), nil, true, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := c.status("j"); got != "short n1,n2 its allocation on node n2 was stopped, so Nomad looks for another" {
+		t.Errorf("status %q", got)
+	}
+	if out, said, code := c.evenstep("release", "lone"); out != "lone\n" || code != 0 {
+		t.Errorf("release: %q, %q, exit %d", out, said, code)
+	}
+	c.runsOn("lone", "n3")
+	if log := c.once(); !strings.Contains(log, "release: job=j") {
+		t.Errorf("log: %s", log)
+	}
+	c.waitFor("another of j", func() bool { return len(c.allocs("j")) == 2 })
+	if again := c.allocs("j"); !slices.ContainsFunc(again, func(a *api.AllocationListStub) bool { return a.ID == stays.ID }) {
+		t.Errorf("the allocation on n1 was replaced: %v", again)
+	}
+	if log := c.once(); strings.Contains(log, "release: ") {
+		t.Errorf("it was released twice: %s", log)
+	}
 }
 
 func lost(t *testing.T, c *cluster) {

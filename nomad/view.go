@@ -49,7 +49,7 @@ func (v *view) setNodes(all []*api.Node) {
 	slices.SortFunc(v.nodes, func(a, b *node) int { return cmp.Compare(a.name, b.name) })
 }
 
-// setAllocs takes the allocations, and what they use of the nodes' room.
+// setAllocs takes the allocations, and what they leave of the nodes' room.
 func (v *view) setAllocs(all []*api.AllocationListStub) {
 	v.allocs = all
 	for _, a := range all {
@@ -58,14 +58,15 @@ func (v *view) setAllocs(all []*api.AllocationListStub) {
 			continue
 		}
 		for _, t := range a.AllocatedResources.Tasks {
-			n.used = n.used.add(room{t.Cpu.CpuShares, t.Memory.MemoryMB})
+			n.left.CPUs -= int(t.Cpu.CpuShares)
+			n.left.Memory -= int(t.Memory.MemoryMB)
 		}
 	}
 }
 
 // snapshot is the view in the words of reconcile.
 func (v *view) snapshot() *reconcile.Snapshot {
-	s := &reconcile.Snapshot{}
+	s := &reconcile.Snapshot{Room: map[string]reconcile.Room{}}
 	steered := map[key]bool{} // those whose devices are part of the plan
 	onCPU := map[key]bool{}
 	for _, j := range v.jobs {
@@ -78,6 +79,7 @@ func (v *view) snapshot() *reconcile.Snapshot {
 	}
 	held := v.devices(onCPU)
 	for _, n := range v.nodes {
+		s.Room[n.name] = n.left
 		for i, p := range n.pools {
 			if i == 0 && len(onCPU) == 0 {
 				continue

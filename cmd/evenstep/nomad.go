@@ -20,14 +20,18 @@ A user adds one line to the job's specification, and submits it by evenstep noma
 
   meta { evenstep = "workload=resnet50-amp global_batch=1024 samples=90e6" }
 
-An administrator runs evenstep nomad controller: see docs/nomad.md. Jobs without it are never touched.
+An administrator runs evenstep nomad controller: see docs/nomad.md. Jobs without it are never touched, but
+for those that are held all the same, which nobody else would let go.
 
 Where Nomad is, and with which token, is said as for Nomad's own commands: NOMAD_ADDR, NOMAD_NAMESPACE (* for all),
 NOMAD_REGION, NOMAD_TOKEN, NOMAD_CACERT, NOMAD_CLIENT_CERT, NOMAD_CLIENT_KEY, and the others.`,
 	}
 	needsCommand(cmd)
-	cmd.AddCommand(newNomadControllerCommand(), newNomadRunCommand(),
-		newReleaseCommand("Nomad", releaseNomad, nomad.ErrNotWaiting), newJobsCommand(nomadJobs), newCheckCommand(nomad.Check))
+	release := newReleaseCommand("Nomad", releaseNomad, nomad.ErrNotWaiting)
+	release.Long = release.Short + ", for good.\n\n" +
+		"With NOMAD_NAMESPACE=* a job is named NAMESPACE/JOB, as evenstep nomad status does."
+	cmd.AddCommand(newNomadControllerCommand(), newNomadRunCommand(), release, newJobsCommand(nomadJobs),
+		newCheckCommand(nomad.Check))
 	return cmd
 }
 
@@ -89,12 +93,14 @@ func runOnNomad(cmd *cobra.Command, text []byte, o nomad.Options) error {
 	for _, job := range released {
 		fmt.Fprintf(cmd.ErrOrStderr(), "evenstep nomad run: let go of job %s: it was held while no controller ran\n", job)
 	}
-	if err == nil && scheduler.Unattended() {
+	// What was registered is a success, whatever became of the rest.
+	if err != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "evenstep nomad run: job %s is registered; "+
+			"jobs that nobody attends to could not be let go: %s\n", name, oneLine(err.Error()))
+	}
+	if scheduler.Unattended() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "evenstep nomad run: no controller runs: job %s waits for one, or for evenstep nomad release %s\n",
 			name, name)
-	}
-	if err != nil {
-		return unreachable(err)
 	}
 	return nil
 }
@@ -123,6 +129,9 @@ func nomadJobs(ctx context.Context) (jobs []jobStatus, err error) {
 			if scheduler.Unattended() {
 				s.Why += "; no controller runs"
 			}
+		}
+		if scheduler.Short(j.ID) {
+			s.State = "short"
 		}
 		if why := scheduler.WhyReleased(ctx, j.ID); why != "" {
 			s.Why = why

@@ -54,6 +54,9 @@ func steerNomad(ctx context.Context, f *controllerFlags, o nomad.Options, out io
 		return badInput(err)
 	}
 	log := controllerLog()
+	if narrow := scheduler.Narrow(ctx); narrow != "" {
+		log.Warn(narrow)
+	}
 	var tick <-chan time.Time
 	if !f.once {
 		tick = scheduler.Watch(ctx, f.interval, log)

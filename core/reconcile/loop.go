@@ -26,10 +26,12 @@ type Loop struct {
 // deadline bounds the search for a plan.
 const deadline = 2 * time.Second
 
-// Run makes a round at every tick until ctx ends.
+// Run makes a round at every tick until ctx ends. What keeps rounds from being made is in the log, once.
 func (l *Loop) Run(ctx context.Context, tick <-chan time.Time) {
 	for {
-		_ = l.Round(ctx)
+		if err := l.Round(ctx); err != nil && ctx.Err() == nil && l.news("", err.Error()) {
+			l.Log.Error("no snapshot of the scheduler, so nothing is steered", "error", err)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -38,14 +40,11 @@ func (l *Loop) Run(ctx context.Context, tick <-chan time.Time) {
 	}
 }
 
-// Round makes one round. The error is that of the snapshot, without which nothing can be done; it is in the log as well,
-// once. An update that fails is tried again in the next round, from a new snapshot.
+// Round makes one round. The error is that of the snapshot, without which nothing can be done. An update that fails is
+// tried again in the next round, from a new snapshot.
 func (l *Loop) Round(ctx context.Context) error {
 	s, err := l.Scheduler.Snapshot(ctx)
 	if err != nil {
-		if ctx.Err() == nil && l.news("", err.Error()) {
-			l.Log.Error("no snapshot of the scheduler, so nothing is steered", "error", err)
-		}
 		return err
 	}
 	if l.said[""] != "" {

@@ -78,11 +78,23 @@ func TestAFaultIsSaidOnceAndTriedAgain(t *testing.T) {
 		t.Errorf("%d updates, log %s", len(f.applied), log)
 	}
 	f.down = errors.New("no answer")
-	for range 3 {
-		if l.Round(ctx) == nil {
-			t.Error("a round without a snapshot succeeded")
-		}
+	if l.Round(ctx) == nil {
+		t.Error("a round without a snapshot succeeded")
 	}
+	if strings.Contains(log.String(), "no answer") {
+		t.Errorf("who makes one round says by itself that it failed; log %s", log)
+	}
+	running, stop := context.WithCancel(ctx)
+	ticks, done := make(chan time.Time), make(chan struct{})
+	go func() {
+		l.Run(running, ticks)
+		close(done)
+	}()
+	for range 3 {
+		ticks <- time.Time{}
+	}
+	stop()
+	<-done
 	if strings.Count(log.String(), "no answer") != 1 {
 		t.Errorf("log %s", log)
 	}

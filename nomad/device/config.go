@@ -13,6 +13,8 @@ import (
 const (
 	agentKey     = "agent"
 	defaultAgent = "unix:/run/evenstep/agent.sock" // where an agent for all users of a node listens
+	// maxSocketPath is the kernel's bound, in bytes.
+	maxSocketPath = 107
 )
 
 // parseConfig reads the plugin's configuration, a map in msgpack in which all may be missing or null, and returns the
@@ -41,10 +43,21 @@ func parseConfig(data []byte) (socket string, err error) {
 	case !isText || !isUnix || !filepath.IsAbs(socket):
 		return "", fmt.Errorf("config.%s: %.80q is no socket; give unix:/PATH, as in %s", agentKey, fmt.Sprint(address),
 			defaultAgent)
+	case len(filepath.Clean(socket)) > maxSocketPath:
+		return "", fmt.Errorf("config.%s: the path of %.40s… is longer than a socket's may be, %d bytes", agentKey, text,
+			maxSocketPath)
 	// Tasks get the folder.
-	case strings.Count(filepath.Clean(socket), "/") < 3:
+	case isShared(filepath.Dir(filepath.Clean(socket))):
 		return "", fmt.Errorf("config.%s: %.80s is not in a folder of the agent's own; give one as in %s",
 			agentKey, text, defaultAgent)
 	}
 	return filepath.Clean(socket), nil
+}
+
+// isShared says whether a folder is one of the host's, such as /run, whatever its path: /var/run is that too.
+func isShared(folder string) bool {
+	if real, err := filepath.EvalSymlinks(folder); err == nil {
+		folder = real
+	}
+	return strings.Count(folder, "/") < 2
 }

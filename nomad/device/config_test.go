@@ -1,6 +1,8 @@
 package device
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -44,9 +46,23 @@ func TestAWrongConfigurationIsNamed(t *testing.T) {
 	} {
 		refuses(t, want, packed(t, map[string]any{"agent": agent}))
 	}
+	long := "unix:/run/" + strings.Repeat("x", 103)
+	refuses(t, "config.agent: the path of unix:/run/xxx", packed(t, map[string]any{"agent": long}))
 	refuses(t, "config.agnt: unknown; there is agent", packed(t, map[string]any{"agnt": "x", "agent": 5}))
 	refuses(t, "config: not a map in msgpack: ", []byte{0xc1})
 	refuses(t, "config: not a map in msgpack: ", packed(t, "agent"))
+}
+
+// Tasks would get all sockets of the host, those that make root of who reaches them among them.
+func TestAFolderOfTheHostIsNotTheAgents(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "run")
+	if err := os.Symlink("/run", link); err != nil {
+		t.Fatal(err)
+	}
+	socket, err := parseConfig(packed(t, map[string]any{"agent": "unix:" + filepath.Join(link, "agent.sock")}))
+	if err == nil || !strings.Contains(err.Error(), "is not in a folder of the agent's own; give one as in unix:/run/") {
+		t.Errorf("got %q, %v", socket, err)
+	}
 }
 
 func refuses(t *testing.T, want string, data []byte) {

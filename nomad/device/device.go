@@ -80,16 +80,17 @@ type server struct {
 	wire.UnimplementedBasePluginServer
 	wire.UnimplementedDevicePluginServer
 
-	version string
-	log     hclog.Logger
-	now     func() time.Time
+	version  string
+	log      hclog.Logger
+	now      func() time.Time
+	patience time.Duration // with speeds
 
 	mu   sync.Mutex
 	node *node // nil before the configuration, and where it is wrong
 }
 
 func newServer(version string, log hclog.Logger) *server {
-	return &server{version: version, log: log, now: time.Now}
+	return &server{version: version, log: log, now: time.Now, patience: speedsPatience}
 }
 
 // PluginInfo says what it is.

@@ -11,8 +11,11 @@ import (
 	"github.com/evenstep/evenstep/nomad/device/wire"
 )
 
-// lookPause is between two looks at the devices.
-const lookPause = 2 * time.Second
+const (
+	lookPause = 2 * time.Second // between two looks at the devices
+	// speedsPatience is how long devices are not told of before their speeds are known. Nomad waits as it starts.
+	speedsPatience = 200 * time.Millisecond
+)
 
 // Fingerprint tells Nomad of the devices, at once and when something has changed, until Nomad ends the stream.
 func (s *server) Fingerprint(
@@ -40,23 +43,35 @@ func (s *server) Fingerprint(
 	return nil
 }
 
-// round looks at the devices and at their speeds, and tells what it knows after each: speeds come late where the core
-// is slow.
+// round looks at the devices and at their speeds, and tells what it knows. Where the core is slow it tells of the
+// devices first; else of both at once, as Nomad would take speeds that are not told to be gone.
 func (s *server) round(ctx context.Context, tell func([]*wire.DeviceGroup) error) error {
 	n := s.current()
 	if n == nil {
 		return tell(nil)
 	}
-	n.look(ctx, s.now())
-	if err := tell(n.groups(s.now())); err != nil {
-		return err
+	if !n.look(ctx, s.now()) {
+		return tell(n.groups())
 	}
-	n.rates(ctx, s.now())
-	return tell(n.groups(s.now()))
+	asked := make(chan struct{})
+	go func() {
+		n.rates(ctx, s.now())
+		close(asked)
+	}()
+	select {
+	case <-asked:
+	case <-time.After(s.patience):
+		err := tell(n.groups())
+		<-asked
+		if err != nil {
+			return err
+		}
+	}
+	return tell(n.groups())
 }
 
 // groups are the devices as Nomad is told of them: those of one kind and type together.
-func (n *node) groups(now time.Time) (groups []*wire.DeviceGroup) {
+func (n *node) groups() (groups []*wire.DeviceGroup) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var group *wire.DeviceGroup
@@ -67,8 +82,7 @@ func (n *node) groups(now time.Time) (groups []*wire.DeviceGroup) {
 			groups = append(groups, group)
 			n.describeSpeeds(group)
 		}
-		healthy, why := n.inventory.health(s, now)
-		device := &wire.DetectedDevice{ID: s.UUID, Healthy: healthy, HealthDescription: why}
+		device := &wire.DetectedDevice{ID: s.UUID, Healthy: s.why == "", HealthDescription: s.why}
 		if s.PCI != "" {
 			device.HwLocality = &wire.DeviceLocality{PciBusId: s.PCI}
 		}

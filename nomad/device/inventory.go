@@ -21,34 +21,67 @@ const (
 
 // inventory is the devices of the node that a job may have, seen now or not long ago. Its zero value is empty.
 type inventory struct {
-	seen  map[string]*sighting // by UUID
-	notes []string             // of the newest report
+	seen map[string]*sighting // by UUID
 }
 
 // sighting is a device as it was seen last.
 type sighting struct {
 	devices.Device
 	missing time.Time // since when reports do not have it; zero while they do
+	why     string    // it may not be used; empty while it may
 }
 
 // learn takes a report of the agent's. What has no UUID or no type cannot be given to a job.
 func (v *inventory) learn(r devices.Report, now time.Time) {
 	old := v.seen
-	v.seen, v.notes = make(map[string]*sighting, len(old)), r.Notes
+	v.seen = make(map[string]*sighting, len(old))
+	whole := make(map[string]bool) // by UUID of GPUs: whether it is, or is divided
 	for _, d := range r.Devices {
-		if (d.Kind == devices.GPU || d.Kind == devices.MIG) && d.UUID != "" && d.Type != "" {
-			v.seen[d.UUID] = &sighting{Device: d}
-		}
-	}
-	for uuid, s := range old {
-		if v.seen[uuid] != nil {
+		if (d.Kind != devices.GPU && d.Kind != devices.MIG) || d.UUID == "" || d.Type == "" {
 			continue
 		}
-		if s.missing.IsZero() {
-			s.missing = now
+		whole[cmp.Or(d.Parent, d.UUID)] = d.Kind == devices.GPU
+		if was := old[d.UUID]; was != nil {
+			keep(&d, &was.Device)
 		}
-		if now.Sub(s.missing) < memory {
+		v.seen[d.UUID] = &sighting{Device: d}
+	}
+	for uuid, s := range old {
+		isWhole, there := whole[cmp.Or(s.Parent, uuid)]
+		divided := there && isWhole != (s.Kind == devices.GPU) // or no longer: it is other devices now
+		if v.seen[uuid] == nil && !divided && s.miss(r.Notes, now) {
 			v.seen[uuid] = s
+		}
+	}
+}
+
+// keep keeps what a device is like through a report that does not know it: drivers fail at times.
+func keep(d, was *devices.Device) {
+	d.MemoryBytes = cmp.Or(d.MemoryBytes, was.MemoryBytes)
+	d.SMClockMaxMHz = cmp.Or(d.SMClockMaxMHz, was.SMClockMaxMHz)
+	d.MemoryClockMaxMHz = cmp.Or(d.MemoryClockMaxMHz, was.MemoryClockMaxMHz)
+	d.Cores = cmp.Or(d.Cores, was.Cores)
+	d.ComputeCapability = cmp.Or(d.ComputeCapability, was.ComputeCapability)
+	d.PCI = cmp.Or(d.PCI, was.PCI)
+}
+
+// miss takes a report that does not have the device, and says whether it is remembered. Why it may not be used is what
+// the notes said as the grace ended: Nomad takes another reason for a change of the node.
+func (s *sighting) miss(notes []string, now time.Time) (remembered bool) {
+	if s.missing.IsZero() {
+		s.missing = now
+	}
+	if s.why == "" && now.Sub(s.missing) >= grace {
+		s.why = plugin.Line(strings.Join(append([]string{"the agent does not see it"}, notes...), "; "))
+	}
+	return now.Sub(s.missing) < memory
+}
+
+// excuse begins the grace of what is missing anew: while there are no reports, nothing is known of it.
+func (v *inventory) excuse() {
+	for _, s := range v.seen {
+		if s.why == "" {
+			s.missing = time.Time{}
 		}
 	}
 }
@@ -68,12 +101,4 @@ func (v *inventory) types() (types []string) {
 		}
 	}
 	return types
-}
-
-// health says whether a device may be used, and if not, why.
-func (v *inventory) health(s *sighting, now time.Time) (healthy bool, why string) {
-	if s.missing.IsZero() || now.Sub(s.missing) < grace {
-		return true, ""
-	}
-	return false, plugin.Line(strings.Join(append([]string{"the agent does not see it"}, v.notes...), "; "))
 }

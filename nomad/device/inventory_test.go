@@ -14,12 +14,12 @@ func gpu(uuid, name string) devices.Device {
 }
 
 // shown is the inventory as UUID or UUID(why it may not be used).
-func (v *inventory) shown(now time.Time) string {
+func (v *inventory) shown() string {
 	var texts []string
 	for _, s := range v.all() {
 		text := s.UUID
-		if healthy, why := v.health(s, now); !healthy {
-			text += "(" + why + ")"
+		if s.why != "" {
+			text += "(" + s.why + ")"
 		}
 		texts = append(texts, text)
 	}
@@ -50,7 +50,7 @@ func TestADeviceThatIsMissing(t *testing.T) {
 	} {
 		now := start.Add(c.at)
 		v.learn(devices.Report{Devices: c.sees, Notes: []string{"note"}}, now)
-		if got := v.shown(now); got != c.want {
+		if got := v.shown(); got != c.want {
 			t.Fatalf("%d: got %q, want %q", i, got, c.want)
 		}
 	}
@@ -62,11 +62,70 @@ func TestWhatCannotBeGivenToAJobIsNoDevice(t *testing.T) {
 	cpu := devices.Device{ID: "cpu", Kind: devices.CPU, Type: "EPYC", UUID: "x"}
 	all := []devices.Device{mig, cpu, gpu("", "H200"), gpu("c", ""), gpu("d", "H200")}
 	v.learn(devices.Report{Devices: all}, time.Time{})
-	if got := v.shown(time.Time{}); got != "d MIG-1" {
+	if got := v.shown(); got != "d MIG-1" {
 		t.Errorf("got %q", got)
 	}
 	if got := fmt.Sprint(v.types()); got != "[H200 H200 MIG 1g]" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// Nomad is told of each change of the reason, so there is one for as long as the device is missing.
+func TestWhyADeviceIsMissingIsSaidOnce(t *testing.T) {
+	var v inventory
+	now := time.Unix(1e9, 0)
+	v.learn(devices.Report{Devices: []devices.Device{gpu("a", "H200")}}, now)
+	for i := range 100 {
+		now = now.Add(time.Second)
+		v.learn(devices.Report{Notes: []string{fmt.Sprint("try ", i)}}, now)
+	}
+	if got, want := v.shown(), "a(the agent does not see it; try 30)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// What an agent said as it ended does not count for as long as it is away.
+func TestADeviceIsNotMissingWhileThereAreNoReports(t *testing.T) {
+	var v inventory
+	now := time.Unix(1e9, 0)
+	both := []devices.Device{gpu("a", "H200"), gpu("b", "H200")}
+	v.learn(devices.Report{Devices: both}, now)
+	v.learn(devices.Report{Devices: both[1:]}, now)
+	v.learn(devices.Report{Devices: both[1:]}, now.Add(grace))
+	v.learn(devices.Report{}, now.Add(grace))
+	v.excuse()
+	now = now.Add(30 * time.Minute)
+	v.learn(devices.Report{}, now)
+	if got, want := v.shown(), "a(the agent does not see it) b"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	v.learn(devices.Report{}, now.Add(grace))
+	if got, want := v.shown(), "a(the agent does not see it) b(the agent does not see it)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A GPU that is divided is no device any more, at once, and its parts are none when it is whole again: the same memory
+// is given to one job.
+func TestAGPUIsWholeOrDivided(t *testing.T) {
+	var v inventory
+	whole := []devices.Device{gpu("g", "H200"), gpu("other", "H200")}
+	part := func(uuid string) devices.Device {
+		return devices.Device{ID: uuid, Kind: devices.MIG, Type: "H200 MIG 1g", UUID: uuid, Parent: "g"}
+	}
+	for i, c := range []struct {
+		sees []devices.Device
+		want string
+	}{
+		{whole, "g other"},
+		{nil, "g other"}, // that it is missing does not mean that it is divided
+		{[]devices.Device{part("m"), part("n"), whole[1]}, "other m n"},
+		{[]devices.Device{part("m"), whole[1]}, "other m n"},
+		{whole, "g other"},
+	} {
+		if v.learn(devices.Report{Devices: c.sees}, time.Unix(1e9, 0)); v.shown() != c.want {
+			t.Errorf("%d: got %q, want %q", i, v.shown(), c.want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"net/url"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/evenstep/evenstep/plugin/devices"
@@ -32,15 +34,16 @@ type node struct {
 	mu        sync.Mutex
 	inventory inventory
 	speeds    speeds
-	toCore    bool // the agent connects to a core
-	ratesNext time.Time
+	toCore    bool      // the agent connects to a core
+	ratesNext time.Time // when the core is asked again
 
 	agentTrouble, coreTrouble trouble
 }
 
 // newNode prepares the connection to the agent, which is made when it is needed.
 func newNode(socket string, log hclog.Logger) (*node, error) {
-	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	target := url.URL{Scheme: "unix", Path: socket} // which may have signs that mean something in a target
+	conn, err := grpc.NewClient(target.String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// It notices soon that the agent is back.
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second, Backoff: backoff.Config{
 			BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 2 * time.Second}}))
@@ -52,26 +55,41 @@ func newNode(socket string, log hclog.Logger) (*node, error) {
 
 func (n *node) close() { _ = n.conn.Close() } // fails only if it was closed before
 
-// report asks the agent how the devices are.
-func (n *node) report(ctx context.Context) (devices.Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+// look asks the agent which devices there are, and whether it connects to a core. Without an answer all stays what it
+// was.
+func (n *node) look(ctx context.Context, now time.Time) (answered bool) {
+	asked, cancel := context.WithTimeout(ctx, agentPatience)
 	defer cancel()
-	return devices.Ask(ctx, n.conn)
-}
-
-// look asks the agent which devices there are. Without an answer they stay what they were.
-func (n *node) look(ctx context.Context, now time.Time) {
-	r, err := n.report(ctx)
-	if ctx.Err() != nil {
-		return
+	r, err := devices.Ask(asked, n.conn)
+	toCore := false
+	if err == nil {
+		toCore, err = n.leads(asked)
 	}
-	n.agentTrouble.tell(n.log, "the agent", err)
-	if err != nil {
-		return
+	if ctx.Err() != nil {
+		return false
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.agentTrouble.tell(n.log, "the agent", err)
+	if err != nil {
+		n.inventory.excuse()
+		n.ratesNext = time.Time{} // who comes back may know another core
+		return false
+	}
 	n.inventory.learn(r, now)
+	n.toCore = toCore
+	return true
+}
+
+// leads asks the agent whether it connects to a core, be that there at the moment or not.
+func (n *node) leads(ctx context.Context) (bool, error) {
+	_, err := healthv1.NewHealthClient(n.conn).Check(ctx,
+		&healthv1.HealthCheckRequest{Service: evenstepv1.Balancer_ServiceDesc.ServiceName})
+	switch status.Code(err) {
+	case codes.NotFound, codes.Unimplemented:
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // rates asks the core, through the agent, how fast workloads run, when that is due. Without an answer speeds stay what
@@ -79,7 +97,7 @@ func (n *node) look(ctx context.Context, now time.Time) {
 func (n *node) rates(ctx context.Context, now time.Time) {
 	n.mu.Lock()
 	types := n.inventory.types()
-	due := len(types) > 0 && !now.Before(n.ratesNext)
+	due := n.toCore && len(types) > 0 && !now.Before(n.ratesNext)
 	n.mu.Unlock()
 	if !due {
 		return
@@ -94,11 +112,7 @@ func (n *node) rates(ctx context.Context, now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.ratesNext = now.Add(ratesPause)
-	// An agent without a core has no such service; one with a core that is away has.
-	n.toCore = status.Code(err) != codes.Unimplemented
-	if n.toCore {
-		n.coreTrouble.tell(n.log, "the core", err)
-	}
+	n.coreTrouble.tell(n.log, "the core", err)
 	if err == nil {
 		n.speeds.learn(r.GetRates(), now)
 	}

@@ -13,16 +13,23 @@ import (
 )
 
 // Reserve says how a task gets at its devices and at the agent, in a container and outside of one.
-func (s *server) Reserve(_ context.Context, r *wire.ReserveRequest) (*wire.ReserveResponse, error) {
+func (s *server) Reserve(ctx context.Context, r *wire.ReserveRequest) (*wire.ReserveResponse, error) {
 	n := s.current()
 	if n == nil {
 		return nil, status.Error(codes.FailedPrecondition, "the configuration of the plugin is wrong, as its log says")
 	}
+	// Nomad may have the devices from a process that has died since, and another agent may be there by now.
+	answered := n.look(ctx, s.now())
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, id := range r.GetDeviceIds() {
-		if n.inventory.seen[id] == nil {
+		switch {
+		case n.inventory.seen[id] != nil:
+		case answered:
 			return nil, status.Errorf(codes.NotFound, "device %.80q is not on this node", id)
+		default:
+			return nil, status.Errorf(codes.Unavailable, "device %.80q is not known: the agent at unix:%s does not answer",
+				id, n.socket)
 		}
 	}
 	visible := strings.Join(r.GetDeviceIds(), ",")

@@ -18,12 +18,14 @@ const (
 	leaveAfter    = 64               // workloads that were seen later end the telling of one
 	tellPause     = 10 * time.Minute // between two changes, whatever they are of
 	tellBeyond    = 0.10             // a speed counts as another when it differs by more than this share
+	mostRate      = 1e300            // samples per second; what is above might be no number when it is rounded
 )
 
 // speeds are how fast workloads run, as Nomad was told last: samples per second by attribute and type of device. The
 // zero value tells nothing.
 type speeds struct {
 	told    map[string]map[string]float64
+	whose   map[string]string // workload by attribute
 	changed time.Time
 }
 
@@ -32,7 +34,7 @@ func (s *speeds) learn(rates []*evenstepv1.Rate, now time.Time) {
 	if !s.changed.IsZero() && now.Sub(s.changed) < tellPause {
 		return
 	}
-	known, order := byAttribute(rates)
+	known, whose, order := s.byAttribute(rates)
 	next := make(map[string]map[string]float64)
 	for _, name := range s.choose(order) {
 		next[name] = make(map[string]float64)
@@ -41,26 +43,33 @@ func (s *speeds) learn(rates []*evenstepv1.Rate, now time.Time) {
 		}
 	}
 	if !maps.EqualFunc(s.told, next, maps.Equal[map[string]float64, map[string]float64]) {
-		s.told, s.changed = next, now
+		s.told, s.whose, s.changed = next, whose, now
 	}
 }
 
-// byAttribute are samples per second by attribute and type of device, and the attributes by when their workload was
-// seen, the last one first. Of two workloads with one attribute the other one is not told.
-func byAttribute(rates []*evenstepv1.Rate) (known map[string]map[string]float64, order []string) {
-	known = make(map[string]map[string]float64)
-	whose := make(map[string]string)
+// byAttribute are samples per second by attribute and type of device, the workload of each, and the attributes by when
+// their workload was seen, the last one first. Of two workloads with one attribute the one that is told stays, so that
+// two which train at the same time do not take turns; else it is the one that was seen last.
+func (s *speeds) byAttribute(rates []*evenstepv1.Rate) (
+	known map[string]map[string]float64, whose map[string]string, order []string,
+) {
+	known, whose = make(map[string]map[string]float64), make(map[string]string)
 	for _, r := range rates {
-		name, rate := attribute(r.GetWorkload()), r.GetSamplesPerSecond()
-		if !(rate > 0 && rate <= math.MaxFloat64) || whose[name] != "" && whose[name] != r.GetWorkload() {
+		name, workload, rate := attribute(r.GetWorkload()), r.GetWorkload(), r.GetSamplesPerSecond()
+		if !(rate > 0 && rate <= mostRate) {
 			continue
 		}
-		if whose[name] == "" {
-			whose[name], known[name], order = r.GetWorkload(), make(map[string]float64), append(order, name)
+		if known[name] == nil {
+			order = append(order, name)
 		}
-		known[name][r.GetType()] = rate
+		if known[name] == nil || workload == s.whose[name] && workload != whose[name] {
+			known[name], whose[name] = make(map[string]float64), workload
+		}
+		if workload == whose[name] {
+			known[name][r.GetType()] = rate
+		}
 	}
-	return known, order
+	return known, whose, order
 }
 
 // choose chooses what to tell: what is told stays, while it is among those seen lately, before what is new.

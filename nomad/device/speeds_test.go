@@ -55,7 +55,7 @@ func TestSpeedsAreRoundedAndSeldomChange(t *testing.T) {
 		{time.Hour, known("b=9"), "b=9"},
 		{time.Hour, known("b=9", "c=99.9"), "b=9 c=100"},
 		{time.Hour, nil, ""},
-		{time.Hour, known("b=NaN", "c=+Inf", "d=-1", "e=0", "f=1"), "f=1"},
+		{time.Hour, known("b=NaN", "c=+Inf", "d=-1", "e=0", "f=1", "g=1.79e308"), "f=1"}, // g is infinite in two digits
 	} {
 		now = now.Add(c.after)
 		if s.learn(c.rates, now); s.toldOn("t") != c.want {
@@ -84,6 +84,24 @@ func TestAttributesHaveNamesThatAJobCanName(t *testing.T) {
 	}
 	if got := attribute("resnet50-amp"); got != "samples_per_second_resnet50-amp" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Two workloads with one name for Nomad that train at the same time do not take turns.
+func TestAWorkloadThatIsToldStays(t *testing.T) {
+	var s speeds
+	now := time.Unix(1e9, 0)
+	for i, c := range []struct{ rates, want string }{
+		{"a.b=3 a/b=400", "a_b=3"},
+		{"a/b=400 a.b=3", "a_b=3"},
+		{"a/b=400 a.b=4", "a_b=4"},
+		{"a/b=400", "a_b=400"},
+		{"a.b=3 a/b=400", "a_b=400"},
+	} {
+		now = now.Add(time.Hour)
+		if s.learn(known(strings.Fields(c.rates)...), now); s.toldOn("t") != c.want {
+			t.Errorf("%d: got %q, want %q", i, s.toldOn("t"), c.want)
+		}
 	}
 }
 
@@ -124,6 +142,7 @@ func TestOfManyWorkloadsFewAreTold(t *testing.T) {
 // another.
 func FuzzSpeeds(f *testing.F) {
 	f.Add("a", 1.0, "b", 2.0, int64(600))
+	f.Add("a", math.MaxFloat64, "b", 1.79e308, int64(600))
 	f.Add("a.b", math.Inf(1), "a:b", math.SmallestNonzeroFloat64, int64(1))
 	f.Fuzz(func(t *testing.T, a string, x float64, b string, y float64, seconds int64) {
 		var s speeds

@@ -15,17 +15,15 @@ import (
 
 const leastInterval = time.Second // between two measurements: the agent looks as often
 
-// Stats says how the devices do, at the interval, until Nomad ends the stream. While the agent does not answer it is
-// silent.
+// Stats says how the devices do, at the interval, until Nomad ends the stream.
 func (s *server) Stats(r *wire.StatsRequest, stream grpc.ServerStreamingServer[wire.StatsResponse]) error {
 	ctx := stream.Context()
 	interval := max(r.GetCollectionInterval().AsDuration(), leastInterval)
 	for ctx.Err() == nil {
 		if n := s.current(); n != nil {
-			if report, err := n.report(ctx); err == nil {
-				if err := stream.Send(&wire.StatsResponse{Groups: measured(report, s.now())}); err != nil {
-					return err
-				}
+			answered := n.look(ctx, s.now())
+			if err := stream.Send(&wire.StatsResponse{Groups: n.measured(answered, s.now())}); err != nil {
+				return err
 			}
 		}
 		select {
@@ -36,24 +34,32 @@ func (s *server) Stats(r *wire.StatsRequest, stream grpc.ServerStreamingServer[w
 	return nil
 }
 
-// measured is a report as Nomad shows it.
-func measured(r devices.Report, now time.Time) (groups []*wire.DeviceGroupStats) {
-	var seen inventory
-	seen.learn(r, now)
+// measured is how the devices do, as Nomad shows it. Where nothing is known it says why: Nomad would go on to show what
+// it was told last.
+func (n *node) measured(answered bool, now time.Time) (groups []*wire.DeviceGroupStats) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	var group *wire.DeviceGroupStats
-	for _, s := range seen.all() {
+	for _, s := range n.inventory.all() {
 		if group == nil || group.GetType() != string(s.Kind) || group.GetName() != s.Type {
 			group = &wire.DeviceGroupStats{Vendor: Vendor, Type: string(s.Kind), Name: s.Type,
 				InstanceStats: make(map[string]*wire.DeviceStats)}
 			groups = append(groups, group)
 		}
-		values := measure(&s.Device)
-		summary := values["Memory"]
-		if summary == nil {
-			summary = text("", "nothing is known of its memory")
+		stats := &wire.DeviceStats{Stats: new(wire.StatObject), Timestamp: timestamppb.New(now)}
+		switch {
+		case !answered:
+			stats.Summary = text("the agent does not answer", "")
+		case !s.missing.IsZero():
+			stats.Summary = text("the agent does not see it", "")
+		default:
+			stats.Stats.Attributes = measure(&s.Device)
+			stats.Summary = stats.GetStats().GetAttributes()["Memory"]
 		}
-		group.InstanceStats[s.UUID] = &wire.DeviceStats{Summary: summary, Stats: &wire.StatObject{Attributes: values},
-			Timestamp: timestamppb.New(now)}
+		if stats.GetSummary() == nil {
+			stats.Summary = text("", "nothing is known of its memory")
+		}
+		group.InstanceStats[s.UUID] = stats
 	}
 	return groups
 }

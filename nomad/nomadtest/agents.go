@@ -25,12 +25,14 @@ type Agents struct {
 	t      testing.TB
 	binary string
 	port   int
+	tls    bool
 	agents map[string]*exec.Cmd // by name; the server's is server
 }
 
 // AgentsOptions are what a real cluster may have beside its nodes.
 type AgentsOptions struct {
 	ACL       bool
+	TLS       bool   // mutual, with certificates in the cluster's folder: see Certificates
 	PluginDir string // of the clients; empty for none
 	// ClientConfig is added to each client's configuration, with the node's name in the place of NODE.
 	ClientConfig string
@@ -59,8 +61,11 @@ func StartAgents(t testing.TB, o AgentsOptions, nodes ...Node) *Agents {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Agents{Folder: folder, t: t, binary: binary, agents: map[string]*exec.Cmd{}}
+	a := &Agents{Folder: folder, t: t, binary: binary, tls: o.TLS, agents: map[string]*exec.Cmd{}}
 	t.Cleanup(a.end)
+	if a.tls {
+		a.makeCertificates()
+	}
 	ports := FreePorts(t, 3+len(nodes))
 	a.port = ports[0]
 	a.run("server", fmt.Sprintf(`
@@ -76,9 +81,9 @@ server {
   heartbeat_grace   = "1s"
 }
 acl { enabled = %v }
-`, ports[0], ports[1], ports[2], o.ACL))
+`, ports[0], ports[1], ports[2], o.ACL)+a.tlsConfig("server"))
 	for i, n := range nodes {
-		a.run(n.Name, clientConfig(n, o, ports[3+i], ports[1]))
+		a.run(n.Name, clientConfig(n, o, ports[3+i], ports[1])+a.tlsConfig("client"))
 	}
 	if !o.ACL {
 		a.WaitForNodes(a.Client(""), len(nodes))
@@ -108,6 +113,44 @@ client {
 		config += fmt.Sprintf("plugin_dir = %q\n", o.PluginDir)
 	}
 	return config + strings.ReplaceAll(o.ClientConfig, "NODE", n.Name)
+}
+
+// makeCertificates has nomad make an authority, and a certificate of each kind.
+func (a *Agents) makeCertificates() {
+	for _, args := range [][]string{{"ca", "create"}, {"cert", "create", "-server"}, {"cert", "create", "-client"},
+		{"cert", "create", "-cli"}} {
+		cmd := exec.Command(a.binary, append([]string{"tls"}, args...)...)
+		cmd.Dir = a.Folder
+		if out, err := cmd.CombinedOutput(); err != nil {
+			a.t.Fatalf("%v: %v: %s", cmd.Args, err, out)
+		}
+	}
+}
+
+// Certificates are the files of the authority's certificate, and of the certificate and the key of one kind: server, client
+// or cli.
+func (a *Agents) Certificates(kind string) (ca, cert, key string) {
+	in := func(name string) string { return filepath.Join(a.Folder, name) }
+	return in("nomad-agent-ca.pem"), in("global-" + kind + "-nomad.pem"), in("global-" + kind + "-nomad-key.pem")
+}
+
+func (a *Agents) tlsConfig(kind string) string {
+	if !a.tls {
+		return ""
+	}
+	ca, cert, key := a.Certificates(kind)
+	return fmt.Sprintf(`
+tls {
+  http      = true
+  rpc       = true
+  ca_file   = %q
+  cert_file = %q
+  key_file  = %q
+
+  verify_server_hostname = true
+  verify_https_client    = true
+}
+`, ca, cert, key)
 }
 
 // run starts an agent.
@@ -143,11 +186,21 @@ advertise {
 }
 
 // Address is the cluster's NOMAD_ADDR.
-func (a *Agents) Address() string { return fmt.Sprintf("http://127.0.0.1:%d", a.port) }
+func (a *Agents) Address() string {
+	if a.tls {
+		return fmt.Sprintf("https://127.0.0.1:%d", a.port)
+	}
+	return fmt.Sprintf("http://127.0.0.1:%d", a.port)
+}
 
 // Client is a client of the cluster's API.
 func (a *Agents) Client(token string) *api.Client {
-	c, err := api.NewClient(&api.Config{Address: a.Address(), SecretID: token})
+	config := &api.Config{Address: a.Address(), SecretID: token}
+	if a.tls {
+		ca, cert, key := a.Certificates("cli")
+		config.TLSConfig = &api.TLSConfig{CACert: ca, ClientCert: cert, ClientKey: key}
+	}
+	c, err := api.NewClient(config)
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -237,7 +237,7 @@ func (f *Fake) route(path []string, r *http.Request) answer {
 	case path[0] == "var" && write:
 		return f.writeVariable(r, strings.Join(rest, "/"))
 	case path[0] == "namespace" && write:
-		return answer{value: struct{}{}}
+		return f.addNamespace(r)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

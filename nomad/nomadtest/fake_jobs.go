@@ -262,3 +262,12 @@ func (f *Fake) writeVariable(r *http.Request, path string) (a answer) {
 	})
 	return a
 }
+
+func (f *Fake) addNamespace(r *http.Request) answer {
+	var in api.Namespace
+	if bad := decode(r, &in); bad != nil {
+		return *bad
+	}
+	f.write(func(s *state) { s.namespaces = append(s.namespaces, in.Name) })
+	return answer{value: struct{}{}}
+}

@@ -35,7 +35,8 @@ func (s *state) schedule(j *job) (done outcome) {
 		switch {
 		case a.ClientTerminalStatus():
 			// One of a batch job that has ended well is not started again by the version that it ran under, but is by others.
-			if a.ClientStatus == "complete" && a.DesiredStatus == "run" && *j.Type == "batch" && version(a) == *j.Version {
+			// So it is with one whose tasks were killed, for which there was no place elsewhere.
+			if a.ClientStatus == "complete" && *j.Type == "batch" && version(a) == *j.Version {
 				taken[a.Name] = true
 			}
 		case a.DesiredStatus != "run":
@@ -46,7 +47,7 @@ func (s *state) schedule(j *job) (done outcome) {
 			s.end(a, "stop", "lost")
 		case n.Drain && !time.Now().Before(s.deadlines[n.ID]):
 			done.updates.Migrate++
-			s.end(a, "stop", "complete")
+			s.end(a, "stop", "running") // its client ends it a moment later
 		case version(a) == *j.Version:
 			done.updates.Ignore++
 			taken[a.Name] = true
@@ -72,6 +73,10 @@ func (s *state) place(j *job, group *api.TaskGroup, taken map[string]bool, done 
 	if *j.Stop {
 		return
 	}
+	if strings.HasPrefix(*j.Type, "sys") {
+		s.placeEverywhere(j, group, done)
+		return
+	}
 	for i := range *group.Count {
 		name := fmt.Sprintf("%s.%s[%d]", *j.ID, *group.Name, i)
 		if taken[name] {
@@ -90,20 +95,37 @@ func (s *state) place(j *job, group *api.TaskGroup, taken map[string]bool, done 
 	}
 }
 
+// placeEverywhere makes an allocation on each node that it fits on and that had none of the job; that there is no such node
+// blocks nothing.
+func (s *state) placeEverywhere(j *job, group *api.TaskGroup, done *outcome) {
+	for _, n := range s.nodes {
+		has := slices.ContainsFunc(s.of(j), func(a *api.Allocation) bool { return a.NodeID == n.ID })
+		if !has && s.startOn(n, j, group, fmt.Sprintf("%s.%s[0]", *j.ID, *group.Name)) {
+			done.updates.Place++
+		}
+	}
+}
+
 // start makes an allocation on the last node that it fits on: another order than any of Evenstep's.
 func (s *state) start(j *job, group *api.TaskGroup, name string) bool {
 	for _, n := range slices.Backward(s.nodes) {
-		if n.Status != "ready" || n.SchedulingEligibility != "eligible" || !s.fits(j, group, n, nil) {
-			continue
+		if s.startOn(n, j, group, name) {
+			return true
 		}
-		a := &api.Allocation{ID: s.newID("alloc"), Name: name, Namespace: *j.Namespace, JobID: *j.ID, Job: &j.Job,
-			TaskGroup: *group.Name, NodeID: n.ID, NodeName: n.Name, DesiredStatus: "run", ClientStatus: "running", CreateTime: time.Now().UnixNano(),
-			AllocatedResources: s.give(group, n)}
-		s.touch(a)
-		s.allocs = append(s.allocs, a)
-		return true
 	}
 	return false
+}
+
+func (s *state) startOn(n *api.Node, j *job, group *api.TaskGroup, name string) bool {
+	if n.Status != "ready" || n.SchedulingEligibility != "eligible" || !s.fits(j, group, n, nil) {
+		return false
+	}
+	a := &api.Allocation{ID: s.newID("alloc"), Name: name, Namespace: *j.Namespace, JobID: *j.ID, Job: &j.Job,
+		TaskGroup: *group.Name, NodeID: n.ID, NodeName: n.Name, DesiredStatus: "run", ClientStatus: "running", CreateTime: time.Now().UnixNano(),
+		AllocatedResources: s.give(group, n)}
+	s.touch(a)
+	s.allocs = append(s.allocs, a)
+	return true
 }
 
 func (s *state) touch(a *api.Allocation) {
@@ -285,7 +307,7 @@ func ends(a *api.Allocation, now time.Time) bool {
 // advance ends what is over, and lets others take its place.
 func (s *state) advance(now time.Time) {
 	for _, a := range s.allocs {
-		if !a.ClientTerminalStatus() && ends(a, now) {
+		if !a.ClientTerminalStatus() && (a.DesiredStatus != "run" || ends(a, now)) {
 			s.end(a, a.DesiredStatus, "complete")
 		}
 	}

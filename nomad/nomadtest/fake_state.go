@@ -19,15 +19,16 @@ type key struct{ namespace, id string }
 
 // state is all that the fake knows.
 type state struct {
-	index     uint64
-	nodes     []*api.Node
-	deadlines map[string]time.Time // of drains, by node's id
-	jobs      map[key]*job
-	allocs    []*api.Allocation
-	evals     []*api.Evaluation
-	variables map[key]*api.Variable
-	pending   []api.Event // of the write at hand
-	ids       int
+	index      uint64
+	namespaces []string
+	nodes      []*api.Node
+	deadlines  map[string]time.Time // of drains, by node's id
+	jobs       map[key]*job
+	allocs     []*api.Allocation
+	evals      []*api.Evaluation
+	variables  map[key]*api.Variable
+	pending    []api.Event // of the write at hand
+	ids        int
 }
 
 // job is a registered job: as it came, and what it says.
@@ -38,7 +39,7 @@ type job struct {
 }
 
 func newState(nodes []Node) *state {
-	s := &state{index: 1, deadlines: map[string]time.Time{}, jobs: map[key]*job{}, variables: map[key]*api.Variable{}}
+	s := &state{index: 1, namespaces: []string{"default"}, deadlines: map[string]time.Time{}, jobs: map[key]*job{}, variables: map[key]*api.Variable{}}
 	for _, n := range nodes {
 		pool := n.Pool
 		if pool == "" {
@@ -149,6 +150,14 @@ func (s *state) read(path []string, r *http.Request) answer {
 			return answer{value: v}
 		}
 		return refuse(404, "variable not found")
+	case what == "namespace" && slices.Contains(s.namespaces, path[1]):
+		return answer{value: api.Namespace{Name: path[1]}}
+	case what == "namespaces":
+		list := []api.Namespace{}
+		for _, name := range s.namespaces {
+			list = append(list, api.Namespace{Name: name})
+		}
+		return answer{value: list}
 	case what == "agent" && path[1] == "self":
 		return answer{value: map[string]any{"config": map[string]any{"PluginDir": ""}}}
 	}
@@ -212,7 +221,7 @@ func (s *state) status(j *job) string {
 		blocked = blocked || e.JobID == *j.ID && e.Namespace == *j.Namespace && e.Status == "blocked"
 	}
 	switch {
-	case live > 0 || j.ParameterizedJob != nil && !j.Dispatched:
+	case live > 0 || *j.Type == "system" && !*j.Stop || j.ParameterizedJob != nil && !j.Dispatched:
 		return "running"
 	case blocked:
 		return "pending"

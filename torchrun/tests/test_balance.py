@@ -27,9 +27,9 @@ def sizes(lines: Sequence[Line]) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def ran_whole(job: Job) -> dict[int, tuple[int, ...]]:
-    found = sizes(job.lines(2 * STEPS))
-    assert sorted(found) == list(range(STEPS))
+def ran_whole(job: Job, steps: int = STEPS) -> dict[int, tuple[int, ...]]:
+    found = sizes(job.lines(2 * steps))
+    assert sorted(found) == list(range(steps))
     return found
 
 
@@ -59,11 +59,11 @@ def test_two_jobs_with_the_flag_alone_both_balance(new_job: Callable[..., Job]) 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
 def test_a_second_run_starts_where_the_first_one_ended(new_job: Callable[..., Job]) -> None:
     runs = []
-    for workload in ("first", "first", "other"):
+    for workload, steps in (("first", STEPS), ("first", 8), ("other", 8)):
         job = new_job(EVENSTEP_TEST_PIN="1")
-        agent = job.start(*FLAGS, f"--rdzv-conf=workload={workload}", script="uneven.py", worker=str(STEPS))
+        agent = job.start(*FLAGS, f"--rdzv-conf=workload={workload}", script="uneven.py", worker=str(steps))
         assert agent.wait(120) == 0
-        runs.append(ran_whole(job)[0])
+        runs.append(ran_whole(job, steps)[0])
         assert job.said() == []
     equal = (GLOBAL_BATCH // 2, GLOBAL_BATCH // 2)
     assert runs[0] == runs[2] == equal

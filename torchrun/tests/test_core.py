@@ -1,9 +1,9 @@
 """The stream from rank 0 to the core: nothing that a core does or fails to do reaches the training."""
 
-import contextlib
 import re
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,18 +18,29 @@ ROWS = [Row(1, 8.0, 0.1, 1.5, 4096, hints=Hints(1410.0, 1980.0, ("SW power cap",
 OPENING = wire.Open(job="test", global_batch=16, workers=[wire.Worker(min_batch_size=2)] * 2)
 
 
-def answer(core: Core, step: int) -> tuple[int, ...] | None:
-    """Report a step and give the allocation that comes back, None if none does in a second."""
+class Watched(Core):
+    """Counts the answers that came."""
+
+    def __init__(self, address: str, sizes: Callable[[], Sequence[int]], opening: wire.Open = OPENING) -> None:
+        self.answers = threading.Semaphore(0)
+        super().__init__(address, opening, sizes)
+
+    def _take(self, allocation: wire.Allocation) -> None:
+        super()._take(allocation)
+        self.answers.release()
+
+
+def answer(core: Watched, step: int) -> tuple[int, ...] | None:
+    """Report a step, wait for its answer, and give the allocation in it, None where it was ignored."""
     core._opened.wait(5)  # what is reported before the stream is there is lost
     core.report(step, step + 1, ROWS)
-    with contextlib.suppress(AssertionError):
-        return eventually(core.newest, seconds=1)
-    return None
+    assert core.answers.acquire(timeout=40)
+    return core.newest()
 
 
 def test_reports_go_out_and_allocations_come_back() -> None:
     with ScriptedCore(lambda opening, report: [10, 6]) as server:
-        core = Core(server.address, OPENING, lambda: (9, 7))
+        core = Watched(server.address, lambda: (9, 7))
         assert answer(core, 3) == (10, 6)
         core.close()
     assert list(server.openings[0].batch_sizes) == [9, 7]
@@ -60,7 +71,7 @@ def test_a_malformed_allocation_is_ignored_with_one_warning(
     sizes: list[int], fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ScriptedCore(lambda opening, report: sizes if report.step < 3 else [12, 4]) as server:
-        core = Core(server.address, OPENING, lambda: (8, 8))
+        core = Watched(server.address, lambda: (8, 8))
         assert [answer(core, step) for step in range(2)] == [None, None]
         assert answer(core, 3) == (12, 4)
         core.close()
@@ -72,7 +83,7 @@ def test_a_malformed_allocation_is_ignored_with_one_warning(
 def test_sizes_that_are_no_multiples_of_the_quantum_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     opening = wire.Open(job="test", global_batch=16, quantum=4, workers=[wire.Worker(min_batch_size=4)] * 2)
     with ScriptedCore(lambda opening, report: [10, 6] if report.step == 0 else [12, 4]) as server:
-        core = Core(server.address, opening, lambda: (8, 8))
+        core = Watched(server.address, lambda: (8, 8), opening)
         assert [answer(core, step) for step in range(2)] == [None, (12, 4)]
         core.close()
     assert "batch_sizes[0]: 10 is no multiple of the quantum 4" in caplog.messages[0]
@@ -97,7 +108,7 @@ def test_a_core_that_dies_is_opened_again_with_the_sizes_in_force(
     sizes = (8, 8)
     address = f"unix:{tmp_path}/core.sock"
     with ScriptedCore(lambda opening, report: [10, 6], address):
-        core = Core(address, OPENING, lambda: sizes)
+        core = Watched(address, lambda: sizes)
         assert answer(core, 0) == (10, 6)
         sizes = (10, 6)
     eventually(lambda: caplog.messages)

@@ -70,7 +70,7 @@ def test_the_trainers_example_trains(tmp_path: Path, evenstep_binary: Path) -> N
 
 
 def test_the_demo_writes_what_it_measured(tmp_path: Path, evenstep_binary: Path) -> None:
-    demo = (sys.executable, str(EXAMPLES / "demo.py"), f"--out={tmp_path}", "--rounds=2", "--policies", "lbbsp-cpu")
+    demo = (sys.executable, str(EXAMPLES / "demo.py"), f"--out={tmp_path}", "--rounds=1", "--policies", "lbbsp-cpu")
     table = run(*demo, binary=evenstep_binary)
     assert "equal batches" in table
     assert "ideal (measured)" in table
