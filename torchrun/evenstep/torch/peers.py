@@ -207,7 +207,7 @@ class Peers:
         settings = {
             **sampler.settings(),
             "epoch": sampler.epoch,
-            "position in the epoch": ticket.position if (ticket := sampler.take()) is not None else 0,
+            "position in the epoch": ticket.place.position if (ticket := sampler.take()) is not None else 0,
             "EVENSTEP_BATCH_SIZES": self._given,
             "count": "not given" if loop.count is None else "given",
             "steps_by_hand": loop.steps_by_hand,
