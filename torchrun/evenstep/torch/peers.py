@@ -26,7 +26,7 @@ from evenstep.torch.weight import Weight
 from evenstep.torch.workload import Device, describe, workload
 
 if TYPE_CHECKING:
-    from evenstep.torch.balance import Loop
+    from evenstep.torch.loop import Loop
 
 _log = logging.getLogger("evenstep")
 _jobs = itertools.count()
