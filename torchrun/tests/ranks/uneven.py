@@ -1,14 +1,16 @@
 """Trains with one rank slower than the others: uneven.py REPORT STEPS.
 
 In the first half of the steps the last rank takes three times as long per row, in the second half rank 0 does. Each
-rank adds one JSON line a step to REPORT. EVENSTEP_TEST_FREEZE names a step before which a rank waits for REPORT.go;
-with EVENSTEP_TEST_PIN each rank has a core, and so a device, of its own.
+rank adds one JSON line a step to REPORT. At the end nothing may hold the model. EVENSTEP_TEST_FREEZE names a step
+before which a rank waits for REPORT.go; with EVENSTEP_TEST_PIN each rank has a core, and so a device, of its own.
 """
 
+import gc
 import json
 import os
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import torch
@@ -35,8 +37,7 @@ class Slow(nn.Module):
         return self.layer(x)  # type: ignore[no-any-return]
 
 
-def main(report: str, steps: int) -> None:
-    dist.init_process_group("gloo")
+def train(report: str, steps: int) -> weakref.ref[nn.Module]:
     rank, world = dist.get_rank(), dist.get_world_size()
     if os.environ.get("EVENSTEP_TEST_PIN"):
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
@@ -52,6 +53,15 @@ def main(report: str, steps: int) -> None:
         line = {"rank": rank, "world": world, "step": step, "rows": len(x), "pid": os.getpid()}
         with open(report, "a") as file:
             file.write(json.dumps(line) + "\n")
+    return weakref.ref(model)
+
+
+def main(report: str, steps: int) -> None:
+    dist.init_process_group("gloo")
+    model = train(report, steps)
+    gc.collect()
+    if model() is not None:
+        sys.exit("the model is still held, as by the stream to the core")
     dist.destroy_process_group()
 
 
