@@ -43,8 +43,8 @@ func (s *Scheduler) checkJobs(ctx context.Context) (found []Finding) {
 		found = append(found, "no controller runs: jobs wait until one does, or evenstep nomad release lets them go")
 	}
 	for _, j := range snapshot.Jobs {
-		if s.Short(j.ID) {
-			found = append(found, Finding(fmt.Sprintf("job %s lacks an allocation: %s", j.ID, j.Unsteerable)))
+		if needs := s.Lacks(&j); needs != "" {
+			found = append(found, Finding(fmt.Sprintf("job %s lacks an allocation: %s", j.ID, needs)))
 		}
 	}
 	return found
