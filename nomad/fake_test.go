@@ -251,6 +251,27 @@ func TestAGapInTheEventsIsFilledOnTheFake(t *testing.T) {
 	c.runsOn("b", "n2")
 }
 
+// What a controller has done itself it knows before the event that says so, which may be late.
+func TestALateEventMakesNoSecondUpdateOnTheFake(t *testing.T) {
+	t.Parallel()
+	f := nomadtest.StartFake(t, unlike...)
+	c := newCluster(t, f)
+	log, _, _ := c.controller("--interval=100ms")
+	c.register(newJob("a", words, 1, 600, hold))
+	c.runsOn("a", "n1")
+	f.Before(func(r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/var/nomad/jobs/") {
+			f.LoseEvents()
+		}
+	})
+	c.register(newJob("b", words, 1, 600, hold))
+	c.runsOn("b", "n2")
+	time.Sleep(time.Second) // some rounds
+	if got := log.String(); strings.Contains(got, "ERROR") || strings.Count(got, "start: job=b") != 1 {
+		t.Errorf("log: %s", got)
+	}
+}
+
 // The environment says how Nomad is reached: TLS with a certificate of its own, a token, and neither is enough alone.
 func TestTLSAndTokenOnTheFake(t *testing.T) {
 	t.Parallel()
