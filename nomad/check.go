@@ -24,7 +24,8 @@ func Check(ctx context.Context) []Finding {
 		return []Finding{Finding(err.Error())}
 	}
 	if err := s.seeNodes(ctx); err != nil {
-		return []Finding{Finding(fmt.Sprintf("the nodes cannot be read: %v", err))}
+		return []Finding{Finding(fmt.Sprintf("the nodes cannot be read: %v; see NOMAD_ADDR, NOMAD_REGION and NOMAD_TOKEN, "+
+			"whose policy needs node read", err))}
 	}
 	nodes := slices.SortedFunc(maps.Values(s.seen.nodes), func(a, b *api.Node) int {
 		return strings.Compare(a.Name, b.Name)

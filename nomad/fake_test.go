@@ -272,6 +272,27 @@ func TestALateEventMakesNoSecondUpdateOnTheFake(t *testing.T) {
 	}
 }
 
+// A lease that somebody deletes is written again, and nobody takes those that wait for abandoned.
+func TestADeletedLeaseIsNoAbsenceOnTheFake(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nomadtest.StartFake(t, unlike...))
+	log, _, _ := c.controller("--hold-limit=2s")
+	c.register(newJob("all", words+" workers=3", 1, 600, hold))
+	c.runsOn("all", "n1,n2,n3")
+	c.register(newJob("next", words, 1, 600, hold))
+	if _, err := c.api.Variables().Delete("evenstep/controller", nil); err != nil {
+		t.Fatal(err)
+	}
+	c.waitFor("lease", func() bool {
+		v, _, err := c.api.Variables().Peek("evenstep/controller", nil)
+		return err == nil && v != nil
+	})
+	time.Sleep(time.Second) // a round
+	if got := c.status("next"); got != "waiting for its plan" {
+		t.Errorf("status %q, log %s", got, log)
+	}
+}
+
 // The environment says how Nomad is reached: TLS with a certificate of its own, a token, and neither is enough alone.
 func TestTLSAndTokenOnTheFake(t *testing.T) {
 	t.Parallel()
@@ -300,6 +321,10 @@ func TestTLSAndTokenOnTheFake(t *testing.T) {
 	_, said, code := c.evenstep("check")
 	if code != 1 || !strings.Contains(said, "findings: 1") {
 		t.Errorf("check: exit %d: %s", code, said)
+	}
+	c.env = append(c.env, "NOMAD_TOKEN=wrong")
+	if out, _, code := c.evenstep("check"); code != 1 || !strings.Contains(out, "403 Permission denied; see NOMAD_ADDR, NOMAD_REGION and NOMAD_TOKEN") {
+		t.Errorf("check with a wrong token: exit %d: %s", code, out)
 	}
 }
 
