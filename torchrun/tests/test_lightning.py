@@ -58,6 +58,10 @@ def test_a_second_fit_of_the_same_callback(found: dict[str, dict[str, Any]]) -> 
     assert found["fitted twice"]["steps"] == STEPS
 
 
+def test_a_second_fit_of_the_same_trainer(found: dict[str, dict[str, Any]]) -> None:
+    assert found["one trainer that fits twice"]["global_step"] == 2 * STEPS
+
+
 def test_a_stream(found: dict[str, dict[str, Any]]) -> None:
     assert found["stream"]["difference"] < 1e-12
     assert found["stream"]["rows"] == [row for row in range(ROWS) for _ in range(EPOCHS)]

@@ -17,8 +17,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from evenstep.torch.collectives import sharded, watch
+from evenstep.torch.collectives import issued, sharded, watch
 from evenstep.torch.compiles import Compiles
 from evenstep.torch.memory import Memory, is_out_of_memory, put_back
 from evenstep.torch.peers import Peers
@@ -76,7 +77,9 @@ def balance(
     if count is not None and not weigh:
         raise ValueError("count: it is for weighting, which weigh=False leaves out; give one of the two")
     if count is not None and sampler.micro_batch_size > 1:
-        raise ValueError("count: it cannot be combined with micro_batch_size, whose parts count for their rows")
+        raise ValueError(
+            "count: it cannot be combined with micro_batch_size, whose parts count for rows; leave out one"
+        )
     Loop(model, sampler, count, steps_by_hand, weigh).follow_forwards()
     return model
 
@@ -86,7 +89,7 @@ def scale_loss(loss: torch.Tensor, sampler: Shares | None = None) -> torch.Tenso
 
     The gradients' mean over the W ranks then is that of the whole batch. `sampler` is by default the one that a batch
     was drawn from last. Call `step(sampler)` when the batch is done. Raises ValueError where `balance` weighs already,
-    and RuntimeError where no batch was drawn.
+    and RuntimeError where no batch was drawn, or batches are never done.
     """
     sampler = sampler if sampler is not None else newest()
     ticket = None if sampler is None else sampler.take()
@@ -94,6 +97,7 @@ def scale_loss(loss: torch.Tensor, sampler: Shares | None = None) -> torch.Tenso
         raise RuntimeError("scale_loss: no batch was drawn that is still to be trained on; is step() called too often?")
     if sampler.balanced:
         raise ValueError("sampler: it balances a model, whose gradients are weighted already; leave out one of the two")
+    sampler.check_steps()
     return loss * (sampler.world * ticket.weight / ticket.total)
 
 
@@ -159,13 +163,13 @@ class Loop:
         self.shards = sharded(model)
         self.replicas = [m for m in model.modules() if isinstance(m, DistributedDataParallel)]
         self.inner = inner = self.replicas[0].module if self.replicas else model
-        parameters = [p for p in inner.parameters() if p.requires_grad]
+        parameters = [p for p in model.parameters() if p.requires_grad]
         if not parameters:
             raise ValueError("model: it has no parameter that requires a gradient")
         self._ticket: Ticket | None = None  # of the batch between its first forward and the end of its backward
         self._weight: Callable[[], Weight] | None = None  # what the backward of the forward under way is to ask
         self._ending = False  # the backward under way has been told to end the step
-        self._reduces = True  # the backward to come ends with the all-reduce
+        self.reduces = True  # the backward to come ends with the all-reduce
         self._peers: Peers | None = None
         self._told: set[str] = set()
         self._rows = 0  # of the batch that had a forward
@@ -180,7 +184,7 @@ class Loop:
         self._leaves = Leaves([] if self.shards else parameters)  # in FSDP's backward others stand for the parameters
         self._drawn = 0  # batches drawn when the last forward began
         self.device = parameters[0].device
-        self.stopwatch = Stopwatch(CudaClock() if self.device.type == "cuda" else HostClock())
+        self.stopwatch = Stopwatch(CudaClock() if self.device.type == "cuda" else HostClock(), self._collectives())
         self._started = False
         if self.replicas or self.shards:
             self._meet()
@@ -193,7 +197,22 @@ class Loop:
             watch(module, self.stopwatch, _Hook)
         self._hooks: list[Any] = [inner.register_forward_pre_hook(_Hook(self._before_inner_forward))]
         if not self.shards:  # FSDP's parameters get their gradients behind its collectives
-            self._hooks.append(register_multi_grad_hook(parameters, self._last_gradient))
+            # Torch frees neither what such a hook holds nor its parameters while it is there.
+            last = weakref.WeakMethod(self._last_gradient)
+            self._hooks.append(register_multi_grad_hook(parameters, lambda grads: (last() or (lambda _: None))(grads)))
+            weakref.finalize(self, self._hooks[-1].remove)
+        _watch_optimizers(sampler)
+
+    def _collectives(self) -> Callable[[], int]:
+        """Give what counts the collectives that the script may wait in."""
+        if not (self.replicas or self.shards):
+            return lambda: 0
+        groups = {dist.group.WORLD, *(replica.process_group for replica in self.replicas)}
+        groups.update(*(mesh.get_all_groups() for mesh in self._meshes()))
+        return issued([group for group in groups if group is not None])
+
+    def _meshes(self) -> set[Any]:
+        return {p.device_mesh for module in self.shards for p in module.parameters() if hasattr(p, "device_mesh")}
 
     def follow_forwards(self) -> None:
         """Take each forward of the model for a batch's, and weigh what it returns."""
@@ -232,19 +251,23 @@ class Loop:
             return
         ticket = self.sampler.take()
         if ticket is None:
-            if self._peers is not None:
+            if self._peers is not None and self.weighs:
                 self._weight = self._begin_backward_of_no_batch
             return
         if not self._started:
             self._start()
+        self.stopwatch.end_stretch()
         self.stopwatch.pause()
+        if self.steps_by_hand:
+            self.sampler.check_steps()
         drawn = self.sampler.schedule.drawn
         if self._ticket is not None and drawn != self._drawn and not self.steps_by_hand:
+            self._check_whole(ticket)
             self._tell_once("a batch had a forward but no backward through its outputs, so the next is taken for it")
         if self._ticket is not ticket:
             self._rows, self._parted = 0, False
         self._ticket, self._drawn, self._ending, self._ended_itself = ticket, drawn, False, False
-        self._reduces = all(replica.require_backward_grad_sync for replica in self.replicas)
+        self.reduces = all(replica.require_backward_grad_sync for replica in self.replicas)
         weight = self._weigh(ticket, args, kwargs)
         self._weight = lambda: self._begin_backward(weight)
         if self._cuts:
@@ -323,6 +346,17 @@ class Loop:
                 "their numbers of parts differ; train each batch whole"
             )
 
+    def _check_whole(self, ticket: Ticket) -> None:
+        """Raise RuntimeError where the other ranks would wait for parts that do not come."""
+        if self._cuts and self._parted and self._rows < ticket.rows:
+            raise RuntimeError(f"evenstep: rank {self.sampler.rank}: {self._of_parts(ticket)}")
+
+    def _of_parts(self, ticket: Ticket) -> str:
+        return (
+            f"a batch of {ticket.rows} rows had forwards of {self._rows}, and then another was drawn; with "
+            "micro_batch_size train all parts of a batch, and have rows lead the shape of what the model gets"
+        )
+
     def _leave_to_the_last_part(self) -> None:
         """Leave out the all-reduce of the part whose forward begins: there is one a step, however many parts."""
         self._unsynced = [replica for replica in self.replicas if replica.require_backward_grad_sync]
@@ -343,6 +377,7 @@ class Loop:
         weight, self._weight = self._weight, None
         if weight is None:
             return outputs
+        self.stopwatch.begin_stretch()
         # A gradient that is taken inside the step, of an input for a penalty, is no backward of the step's.
         outputs, found = weighted(outputs, lambda: weight() if self._leaves.reached() else 1.0, self._leaves.own)
         if found == 0:
@@ -353,14 +388,19 @@ class Loop:
     def _begin_backward(self, weight: Callable[[], Weight]) -> Weight:
         if not self._ending:
             self._ending = True
+            self.stopwatch.end_stretch()
             _queue_callback(self._end_backward)
         return weight()
 
     def _begin_backward_of_no_batch(self) -> Weight:
         self._tell_once("a backward has no batch of its own, so its gradient is not weighted")
-        return 1.0
+        return self._begin_backward(lambda: 1.0)
 
     def _last_gradient(self, grads: Sequence[torch.Tensor | None]) -> None:
+        if not self._ending and self._peers is not None:
+            self._tell_once(
+                "the model's parameters got a gradient past the outputs of its forward, which no weight is on"
+            )
         if self._ticket is not None:
             self.stopwatch.last_gradient()
 
@@ -455,7 +495,9 @@ class Loop:
         ticket = self.sampler.take()
         if ticket is None:
             raise RuntimeError("step: no batch was drawn that is not done yet")
-        self._reduces = True
+        self.reduces = True
+        if self._ticket is ticket and self._parted and self._rows % ticket.rows:
+            self._tell_once(self._of_parts(ticket))
         self._finish(ticket)
 
     def _finish(self, ticket: Ticket) -> None:
@@ -463,7 +505,7 @@ class Loop:
         if self._compiles.any() or ticket.weight == 0:
             self.stopwatch.spoil()
         self.stopwatch.finish(ticket.rows)
-        if self._peers is not None and self._reduces:
+        if self._peers is not None and self.reduces:
             self._peers.exchange(ticket.step)
         self.sampler.finish()
 
@@ -477,8 +519,7 @@ class Loop:
     def _check_group(self) -> None:
         """Raise ValueError where gradients are not averaged over all that share the batch."""
         found = [dist.get_process_group_ranks(replica.process_group) for replica in self.replicas]
-        meshes = {p.device_mesh for module in self.shards for p in module.parameters() if hasattr(p, "device_mesh")}
-        found += [mesh.mesh.flatten().tolist() for mesh in meshes]
+        found += [mesh.mesh.flatten().tolist() for mesh in self._meshes()]
         for ranks in found:
             if not set(self.sampler.workers) <= set(ranks):
                 raise ValueError(
@@ -523,6 +564,26 @@ class Loop:
                 "balance(..., steps_by_hand=True)"
             )
             _log.warning("evenstep: rank %d: %s; %s", self.sampler.rank, fault, supported)
+
+
+def _watch_optimizers(sampler: Shares) -> None:
+    """Say once where optimizers step on batches of `sampler` and the balanced model, which may be gone, is not run."""
+    found = weakref.ref(sampler)
+    seen: set[int] = set()  # how many batches were drawn at such steps
+
+    def after_step(*_: Any) -> None:
+        sampler = found()
+        if sampler is None or not sampler.ignored or len(seen) > 1:
+            return
+        seen.add(sampler.schedule.drawn)
+        if len(seen) > 1:  # the first may be to make the optimizer's state
+            _log.warning(
+                "evenstep: rank %d: batches are drawn and an optimizer steps, but the balanced model had no forward, "
+                "so nothing is weighted; call balance with the model that is trained",
+                sampler.rank,
+            )
+
+    weakref.finalize(sampler, register_optimizer_step_post_hook(after_step).remove)
 
 
 def _queue_callback(callback: Callable[[], None]) -> None:

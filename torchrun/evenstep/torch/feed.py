@@ -38,7 +38,7 @@ class Feed(Shares):
             low, after = self._equal_span()
             return torch.randint(high, (after - low,))
         low, after = self.span()
-        step = self.drawn_position() - 1
+        step = self.drawn_place()[1] - 1
         generator = torch.Generator().manual_seed((self._first + step) % 2**32)
         return torch.randint(high, (self.global_batch_size,), generator=generator)[low:after]
 
@@ -50,7 +50,7 @@ class Feed(Shares):
         ends = list(accumulate(sizes))
         rows, after = sizes[self.rank], ends[self.rank]
         total = self.global_batch_size
-        self._hand_out(Ticket(step, rows, rows, lambda: total, self.epoch, self.drawn_position() + 1))
+        self._hand_out(Ticket(step, rows, rows, lambda: total, self.epoch, self.drawn_place()[1] + 1))
         return after - rows, after
 
     def settings(self) -> dict[str, Any]:
@@ -63,11 +63,12 @@ class Feed(Shares):
         It holds for any world size and any batch sizes. Of a position that the script moves by itself, as with `span`,
         nothing is in it.
         """
+        self._check_window()
         return {
             "version": 1,
             "seed": self.seed,
             "global_batch_size": self.global_batch_size,
-            "batches": self._position if self.stepped else self.drawn_position(),
+            "batches": self._position if self.stepped else self.drawn_place()[1],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ the loss and what is logged as they are.
 Fabric needs none of this: `evenstep.balance(model, sampler)` behind `fabric.setup`.
 """
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable
@@ -50,7 +51,8 @@ class Balance(Callback):
         self._loop: Loop | None = None
         self._under_way = False  # a batch was begun and has not ended
         self._epoch_over = False  # with the last batch that ended
-        self._wrapped: list[tuple[Any, str]] = []
+        # In the place of these methods while it fits. Kept for the next fit: Lightning compares them between two logs.
+        self._waits: dict[tuple[Any, str], Callable[..., Any]] = {}
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Raise ValueError where Lightning would put a sampler of its own in the place of ours."""
@@ -101,9 +103,8 @@ class Balance(Callback):
         if self._loop is not None:
             self._loop.end()
             self._loop = None
-        for owner, name in self._wrapped:
-            delattr(owner, name)
-        self._wrapped = []
+        for owner, name in self._waits:
+            vars(owner).pop(name, None)
 
     def state_dict(self) -> dict[str, Any]:
         """Give the position in the epoch; a stream has none."""
@@ -122,14 +123,14 @@ class Balance(Callback):
     def _leave_out(self, owner: Any, name: str) -> None:
         """Leave the time inside a method of Lightning's, which waits for other ranks, out of this rank's."""
         method: Callable[..., Any] | None = getattr(owner, name, None)
-        if method is None or self._loop is None:
+        if method is None:
             return
-        watch = self._loop.stopwatch
+        if (owner, name) not in self._waits:
 
-        @functools.wraps(method)
-        def waiting(*args: Any, **kwargs: Any) -> Any:
-            with watch.paused():
-                return method(*args, **kwargs)
+            @functools.wraps(method)
+            def waiting(*args: Any, **kwargs: Any) -> Any:
+                with self._loop.stopwatch.paused() if self._loop is not None else contextlib.nullcontext():
+                    return method(*args, **kwargs)
 
-        setattr(owner, name, waiting)
-        self._wrapped.append((owner, name))
+            self._waits[owner, name] = waiting
+        setattr(owner, name, self._waits[owner, name])

@@ -5,6 +5,7 @@ samples, and rank r the slice of them at the prefix sum of that step's batch siz
 epoch whatever the sizes did, and a position in the epoch is one number, the same on all ranks.
 """
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Sized
 from itertools import accumulate, islice
@@ -13,11 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.utils.data import Sampler
 
-from evenstep.torch.loader import look
+from evenstep.torch.loader import is_told_twice, look
 from evenstep.torch.shares import Shares, Ticket, check_seed, split
 
 if TYPE_CHECKING:
     from evenstep.torch.shares import Group
+
+
+_log = logging.getLogger("evenstep")
 
 
 class BalancedBatchSampler(Shares, Sampler[list[int]]):
@@ -78,9 +82,14 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         self.dataset_size = len(dataset)
         self._resume_at = 0  # where the next iteration starts; not 0 only after load_state_dict
         self._loaded = False  # no iteration has begun since load_state_dict
+        self._resumed = False  # by load_state_dict, once
         self._recount = False  # no framework told of an epoch since load_state_dict
-        self._epochs_before = 0  # of a loop that counts its epochs from 0 again
-        self._iteration: object | None = None  # the one under way
+        self._epochs_before = 0  # of a loop that counts its epochs from 0 again, or not all of them
+        self._count: int | None = None  # what a framework told last
+        self._begun = False  # an iteration since then
+        self._iteration: object | None = None  # the one under way, and its epoch
+        self._iterated = 0
+        self._told_of_left_out = False
 
     def __len__(self) -> int:
         """Give the number of steps in an epoch, or of their lists; it does not depend on the batch sizes."""
@@ -101,24 +110,34 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         return Counter(self)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler."""
+        """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler.
+
+        What goes on of an iteration that has begun keeps its own.
+        """
         if not isinstance(epoch, int) or not 0 <= epoch < 2**63 - self.seed:
             raise ValueError(f"epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
+        if is_told_twice():  # by one process alone, whose loader draws from us; we are to hear it as a count
+            return
         if epoch != self.epoch:
-            self.epoch, self._resume_at, self._position = epoch, 0, 0
-        elif self._loaded:
+            self.epoch, self._resume_at = epoch, 0
+        elif self._loaded and epoch == self._position_epoch:
             self._resume_at = self._position  # nothing is left of an epoch that was finished
 
     def count_epoch(self, count: int) -> None:
         """Choose the permutation of an epoch that a framework numbers, which may begin at 0 in each process.
 
         The first number after load_state_dict is that of the epoch loaded, or of the next one where nothing is left of
-        it, unless it is higher.
+        it, unless it is higher. Two things make a count lag: the loader that skips the first batches after a load is
+        another one than that of the epochs to come, and accelerate does not count an epoch that was left early.
         """
-        if self._recount:
-            finished = self._position >= self._end(self._position)
+        finished = self.epoch == self._position_epoch and self._is_over(self._position)
+        again = self._resumed and finished and count + self._epochs_before <= self.epoch
+        if self._recount or again:
             self._epochs_before = max(0, self.epoch + finished - count)
             self._recount = False
+        elif self.view == "global" and count == self._count and self._begun:
+            self._epochs_before += 1
+        self._count, self._begun = count, False
         self.set_epoch(count + self._epochs_before)
 
     def state_dict(self) -> dict[str, int | bool]:
@@ -127,14 +146,27 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         Batches that a loader has prefetched are not in it, so a restart from it repeats and skips none. It holds for
         any world size and any batch sizes.
         """
+        self._check_window()
+        epoch, position = self.place(drawn=not self.stepped)
         return {
             "version": 1,
             "seed": self.seed,
             "shuffle": self.shuffle,
             "dataset_size": self.dataset_size,
-            "epoch": self.epoch,
-            "position": self._position if self.stepped else self.drawn_position(),
+            "epoch": epoch,
+            "position": position,
         }
+
+    def place(self, drawn: bool) -> tuple[int, int]:
+        """Give the epoch and the position in it, up to what was drawn or what was trained on."""
+        epoch, position = self.drawn_place() if drawn else (self._position_epoch, self._position)
+        if epoch != self.epoch and (position == 0 or self._is_over(position)):  # the next one was chosen
+            epoch, position = self.epoch, 0
+        return epoch, position
+
+    def _is_over(self, position: int) -> bool:
+        """Say whether nothing is left of an epoch behind a position."""
+        return position >= self._end(position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at `state`: the next iteration starts behind the samples that were trained on.
@@ -148,12 +180,12 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
             raise ValueError(f"state.epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
         if not isinstance(position, int) or not 0 <= position <= self.dataset_size:
             raise ValueError(f"state.position: {position!r} is not a whole number from 0 to {self.dataset_size}")
-        self.epoch = epoch
+        self.epoch = self._position_epoch = epoch
         self._position = position
-        self._recount, self._epochs_before = True, 0
+        self._resumed, self._recount, self._epochs_before = True, True, 0
         if not self.stepped:
             self._drop(keep=0)
-        self._resume_at = position if position < self._end(position) else 0
+        self._resume_at = 0 if self._is_over(position) else position
         self._loaded = True
 
     def __iter__(self) -> "Batches":
@@ -168,7 +200,8 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         """Begin an iteration, behind the first `dropped` batches, and give the positions at which its batches start."""
         self._abandon()
         self._loaded = False
-        self._iteration = iteration
+        self._begun = True
+        self._iteration, self._iterated = iteration, self.epoch
         start = self._resume_at
         behind = min(dropped * self.global_batch_size, self._end(0))
         if dropped and start not in (0, behind):
@@ -176,7 +209,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
                 f"load_state_dict: the sampler continues behind {start} samples, the loader behind {dropped} batches, "
                 f"which are {behind}; let one of the two do it"
             )
-        if start >= self._end(start):  # nothing is left of the epoch
+        if self._is_over(start):
             self._resume_at = 0
         if dropped:
             start = self._position = behind
@@ -198,7 +231,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         mine = shares[self.rank]
         if not self.stepped:
             self._resume_at = 0
-        self._hand_out(Ticket(step, max(mine, 1), mine, lambda: high - low, self.epoch, high))
+        self._hand_out(Ticket(step, max(mine, 1), mine, lambda: high - low, self._iterated, high))
         return rows
 
     def settings(self) -> dict[str, Any]:
@@ -222,12 +255,26 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
 
     def skip_to(self, epoch: int, position: int) -> None:
         """Start the next iteration at `position` of `epoch`, whatever was trained on."""
-        self.epoch, self._position, self._resume_at = epoch, position, position
+        self.epoch = self._position_epoch = epoch
+        self._position = self._resume_at = position
 
     def _abandon(self) -> None:
+        last = self._tickets[-1] if self._tickets else None
         super()._abandon()
         if not self._tickets:
-            self._position = self._resume_at
+            self._position_epoch, self._position = self.epoch, self._resume_at
+        if self._taken and last is not None and last not in self._tickets and self._is_over(last.position):
+            self._tell_of_left_out()
+
+    def _tell_of_left_out(self) -> None:
+        if self._told_of_left_out:
+            return
+        self._told_of_left_out = True
+        _log.warning(
+            "evenstep: rank %d: the last batches of an epoch had no forward when the next iteration began, so they "
+            "count as left out; where a prefetcher is to train on them yet, begin the next epoch behind their forward",
+            self.rank,
+        )
 
     def order(self) -> torch.Tensor | None:
         """Give the permutation of the epoch; None is that of the dataset."""
@@ -277,7 +324,7 @@ class Batches:
             self._lows = self._begin()
         if not self._lists:
             self._lists.extend(self._sampler.draw(self, next(self._lows), self._order))
-            self._state = {"epoch": self._sampler.epoch, "position": self._sampler.drawn_position()}
+            self._state = self._place()
         return self._lists.popleft()
 
     def _begin(self) -> Iterator[int]:
@@ -299,11 +346,15 @@ class Batches:
 
     def state_dict(self) -> dict[str, int]:
         """Give the position up to the last batch drawn."""
-        return self._state or {"epoch": self._sampler.epoch, "position": self._sampler.drawn_position()}
+        return self._state or self._place()
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue behind the last batch drawn when `state` was taken."""
         self._sampler.skip_to(state["epoch"], state["position"])
+
+    def _place(self) -> dict[str, int]:
+        epoch, position = self._sampler.place(drawn=True)
+        return {"epoch": epoch, "position": position}
 
 
 def _pick(order: torch.Tensor | None, first: int, last: int) -> list[int]:

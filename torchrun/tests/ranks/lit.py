@@ -181,6 +181,10 @@ def twice() -> None:
         witness = Witness(alone(copy.deepcopy(module.net), epochs=1))
         trainer(callback, Eyes(witness), max_epochs=1).fit(module, loader)
     witness.tell("fitted twice")
+    made = trainer(callback, max_epochs=1)
+    for made.fit_loop.max_epochs in (1, 2):
+        made.fit(module, loader)
+    Witness([]).tell("one trainer that fits twice", global_step=made.global_step)
 
 
 def streamed() -> None:
