@@ -24,7 +24,8 @@ func Check(ctx context.Context) []Finding {
 		return []Finding{Finding(err.Error())}
 	}
 	if err := s.seeNodes(ctx); err != nil {
-		return []Finding{Finding(fmt.Sprintf("the nodes cannot be read: %v", err))}
+		return []Finding{Finding(fmt.Sprintf("the nodes cannot be read: %v; see NOMAD_ADDR, NOMAD_REGION and NOMAD_TOKEN, "+
+			"whose policy needs node read", err))}
 	}
 	nodes := slices.SortedFunc(maps.Values(s.seen.nodes), func(a, b *api.Node) int {
 		return strings.Compare(a.Name, b.Name)
@@ -43,8 +44,8 @@ func (s *Scheduler) checkJobs(ctx context.Context) (found []Finding) {
 		found = append(found, "no controller runs: jobs wait until one does, or evenstep nomad release lets them go")
 	}
 	for _, j := range snapshot.Jobs {
-		if s.Short(j.ID) {
-			found = append(found, Finding(fmt.Sprintf("job %s lacks an allocation: %s", j.ID, j.Unsteerable)))
+		if needs := s.Lacks(&j); needs != "" {
+			found = append(found, Finding(fmt.Sprintf("job %s lacks an allocation: %s", j.ID, needs)))
 		}
 	}
 	return found

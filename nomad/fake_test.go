@@ -183,7 +183,7 @@ func TestWhatCannotBeCompletedIsSaidOnTheFake(t *testing.T) {
 	}
 	const why = "its allocation on node n2 was stopped, which Nomad takes for done; to start another would start those anew " +
 		"that have ended: stop the job and run it again"
-	c.waitFor("status", func() bool { return c.status("j") == "short n1,n2,n3 "+why })
+	c.waitFor("status", func() bool { return c.status("j") == "short n3 "+why })
 	before := c.info("j")
 	if log := c.once(); !strings.Contains(log, "not steered: job=j why=\""+why) {
 		t.Errorf("log: %s", log)
@@ -251,6 +251,48 @@ func TestAGapInTheEventsIsFilledOnTheFake(t *testing.T) {
 	c.runsOn("b", "n2")
 }
 
+// What a controller has done itself it knows before the event that says so, which may be late.
+func TestALateEventMakesNoSecondUpdateOnTheFake(t *testing.T) {
+	t.Parallel()
+	f := nomadtest.StartFake(t, unlike...)
+	c := newCluster(t, f)
+	log, _, _ := c.controller("--interval=100ms")
+	c.register(newJob("a", words, 1, 600, hold))
+	c.runsOn("a", "n1")
+	f.Before(func(r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/var/nomad/jobs/") {
+			f.LoseEvents()
+		}
+	})
+	c.register(newJob("b", words, 1, 600, hold))
+	c.runsOn("b", "n2")
+	time.Sleep(time.Second) // some rounds
+	if got := log.String(); strings.Contains(got, "ERROR") || strings.Count(got, "start: job=b") != 1 {
+		t.Errorf("log: %s", got)
+	}
+}
+
+// A lease that somebody deletes is written again, and nobody takes those that wait for abandoned.
+func TestADeletedLeaseIsNoAbsenceOnTheFake(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nomadtest.StartFake(t, unlike...))
+	log, _, _ := c.controller("--hold-limit=2s")
+	c.register(newJob("all", words+" workers=3", 1, 600, hold))
+	c.runsOn("all", "n1,n2,n3")
+	c.register(newJob("next", words, 1, 600, hold))
+	if _, err := c.api.Variables().Delete("evenstep/controller", nil); err != nil {
+		t.Fatal(err)
+	}
+	c.waitFor("lease", func() bool {
+		v, _, err := c.api.Variables().Peek("evenstep/controller", nil)
+		return err == nil && v != nil
+	})
+	time.Sleep(time.Second) // a round
+	if got := c.status("next"); got != "waiting for its plan" {
+		t.Errorf("status %q, log %s", got, log)
+	}
+}
+
 // The environment says how Nomad is reached: TLS with a certificate of its own, a token, and neither is enough alone.
 func TestTLSAndTokenOnTheFake(t *testing.T) {
 	t.Parallel()
@@ -279,6 +321,10 @@ func TestTLSAndTokenOnTheFake(t *testing.T) {
 	_, said, code := c.evenstep("check")
 	if code != 1 || !strings.Contains(said, "findings: 1") {
 		t.Errorf("check: exit %d: %s", code, said)
+	}
+	c.env = append(c.env, "NOMAD_TOKEN=wrong")
+	if out, _, code := c.evenstep("check"); code != 1 || !strings.Contains(out, "403 Permission denied; see NOMAD_ADDR, NOMAD_REGION and NOMAD_TOKEN") {
+		t.Errorf("check with a wrong token: exit %d: %s", code, out)
 	}
 }
 

@@ -37,7 +37,8 @@ type job struct {
 	// there are some that are done.
 	stopped *api.AllocationListStub
 	ended   bool
-	// given up says why it is let go whatever a plan says; empty in general.
+	short   bool // it lacks an allocation that Nomad starts no more where the job is to be
+	// givenUp says why it is let go whatever a plan says; empty in general.
 	givenUp string
 }
 
@@ -64,7 +65,7 @@ func (v *view) job(j *job) reconcile.Job {
 	r := reconcile.Job{ID: j.name, Waited: v.since(j.submitted())}
 	switch {
 	case j.mark == nil:
-		r.Unsteerable = "it is not held"
+		r.Unsteerable = "it is not held, so Nomad places it"
 	case j.mark.held():
 		r.Held, r.Lease = !j.started() && !j.spec.Dispatched, v.holdLimit
 	case j.started():
@@ -75,13 +76,18 @@ func (v *view) job(j *job) reconcile.Job {
 	if len(j.live) > 0 && (j.mark == nil || j.mark.held()) {
 		r.State, r.For = reconcile.Running, v.since(j.begins(v.now))
 		r.Unsteerable = "it runs where Nomad placed it"
+		if j.mark != nil {
+			r.Unsteerable = "what runs was registered before, and this waits for its end; stop the job and run it again"
+		}
 	}
 	if r.Unsteerable == "" {
 		r.Unsteerable = v.steerable(j, &r)
 	}
 	if r.State == reconcile.Running && r.Unsteerable == "" {
-		switch why := v.broken(j); {
-		case why == "":
+		why := v.broken(j)
+		j.short = why != ""
+		switch {
+		case !j.short:
 		case j.stuck():
 			r.Unsteerable = fmt.Sprintf("its allocation on node %s was stopped, which Nomad takes for done; to start another "+
 				"would start those anew that have ended: stop the job and run it again", j.stopped.NodeName)
@@ -234,14 +240,14 @@ func (v *view) broken(j *job) string {
 	}
 	for _, id := range j.mark.nodes {
 		if n := v.byID[id]; n == nil || !n.usable {
-			return fmt.Sprintf("node %s is gone, so Nomad looks for another", v.called(id))
+			return fmt.Sprintf("node %s is gone", v.called(id))
 		}
 	}
 	if j.stopped != nil {
-		return fmt.Sprintf("its allocation on node %s was stopped, so Nomad looks for another", j.stopped.NodeName)
+		return fmt.Sprintf("its allocation on node %s was stopped", j.stopped.NodeName)
 	}
 	if v.since(j.blocked) > patience {
-		return "one of its nodes has no place for it, so Nomad looks for another"
+		return "one of its nodes has no place for it"
 	}
 	return ""
 }

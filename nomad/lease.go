@@ -61,7 +61,8 @@ func (s *Scheduler) attend(ctx context.Context) error {
 	}
 	lasts, _ := time.ParseDuration(v.Items[secondsItem] + "s")
 	active := v.Items[holderItem] != "" && now.Sub(written) < lasts
-	if !active {
+	// What we hold may have been deleted: that is no absence.
+	if !active && now.Sub(l.written) >= s.LeaseTime {
 		l.unattended, l.attended = written, now
 	}
 	if !s.Steer {

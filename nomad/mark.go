@@ -17,7 +17,8 @@ import (
 //	${node.unique.id} set_contains_any "evenstep-hold"
 //	${node.unique.id} set_contains_any "evenstep-plan-k7wq2m4a-v3-n2-t1795994514,2f3be125-…,f0c4b90e-…"
 //
-// Users write the first themselves, and may write the second: it never gives a job more than its user could.
+// Users write the first themselves, maybe with = and in a group or task, and may write the second: it never gives a job
+// more than its user could.
 type mark struct {
 	plan      string    // its id; empty while the job is held
 	version   uint64    // the first of the job's versions that was placed by it
@@ -59,7 +60,14 @@ func (m *mark) constraints() []*api.Constraint {
 // parseMark reads a constraint; nil where it is none of ours. Of a mark that is not well formed, what remains is a
 // hold.
 func parseMark(c api.Constraint) *mark {
-	if c.LTarget != nodeID || c.Operand != anyOf || !strings.Contains(c.RTarget, "evenstep-") {
+	if c.LTarget != nodeID || !strings.Contains(c.RTarget, "evenstep-") {
+		return nil
+	}
+	if c.Operand != anyOf {
+		// Whoever left the operator out wrote a hold as well: no node has that id.
+		if c.Operand == "=" && c.RTarget == holdWord {
+			return &mark{}
+		}
 		return nil
 	}
 	words := strings.Split(c.RTarget, ",")

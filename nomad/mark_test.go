@@ -41,7 +41,10 @@ func TestMarks(t *testing.T) {
 			t.Errorf("%q is %v", text, got)
 		}
 	}
-	for _, c := range []*api.Constraint{{}, api.NewConstraint(nodeID, "=", holdWord), api.NewConstraint("${node.class}", anyOf, holdWord)} {
+	if m := parseMark(*api.NewConstraint(nodeID, "=", holdWord)); m == nil || !m.held() {
+		t.Errorf("a hold without an operator is %v", m)
+	}
+	for _, c := range []*api.Constraint{{}, api.NewConstraint(nodeID, "!=", holdWord), api.NewConstraint("${node.class}", anyOf, holdWord)} {
 		if parseMark(*c) != nil {
 			t.Errorf("%v is a mark", c)
 		}

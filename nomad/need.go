@@ -86,14 +86,12 @@ func (n *need) excludes(on *node) string {
 	if on.NodeResources == nil || !on.in(n.spec.Datacenters, n.spec.NodePool) {
 		return "its datacenters and node pool"
 	}
-	constraints := n.spec.allConstraints()
 	for _, t := range n.group.Tasks {
 		if d := on.Drivers[t.Driver]; d == nil || !d.Detected || !d.Healthy {
 			return "driver " + t.Driver
 		}
-		constraints = append(constraints, t.Constraints...)
 	}
-	for _, c := range constraints {
+	for _, c := range n.spec.allConstraints() {
 		if !on.meets(c) {
 			return fmt.Sprintf("%s %s %s", c.LTarget, c.Operand, c.RTarget)
 		}

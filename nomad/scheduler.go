@@ -126,7 +126,7 @@ type registration struct {
 
 // prepare makes the change that an update of a job in the last snapshot is.
 func (s *Scheduler) prepare(ctx context.Context, u reconcile.Update) (*change, error) {
-	i := slices.IndexFunc(s.view.jobs, func(j *job) bool { return j.name == u.Job })
+	i := s.index(u.Job)
 	if i < 0 {
 		return nil, fmt.Errorf("job %s: not in the snapshot", u.Job)
 	}
@@ -230,6 +230,8 @@ func (s *Scheduler) Apply(ctx context.Context, u reconcile.Update) error {
 		s.noteRefusal(c, err)
 		return err
 	}
+	// What was seen of the job is over, whatever comes of this, and the event that says so may be late.
+	defer s.watch.set(func(w *watch) { w.changed.jobs = true })
 	for i, r := range c.requests() {
 		err := s.write(ctx, r.Path, r.Namespace, r.Body, nil)
 		if err != nil && i > 0 {

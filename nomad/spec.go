@@ -95,11 +95,14 @@ func (s *spec) mark() *mark {
 	return nil
 }
 
-// allConstraints are those of the job and of its groups.
+// allConstraints are those of the job, of its groups and of their tasks.
 func (s *spec) allConstraints() []api.Constraint {
 	constraints := slices.Clone(s.Constraints)
 	for _, g := range s.TaskGroups {
 		constraints = append(constraints, g.Constraints...)
+		for _, t := range g.Tasks {
+			constraints = append(constraints, t.Constraints...)
+		}
 	}
 	return constraints
 }
@@ -108,7 +111,7 @@ func (s *spec) allConstraints() []api.Constraint {
 func (s *spec) with(m *mark, count int) (map[string]json.RawMessage, error) {
 	job := maps.Clone(s.raw)
 	before := s.mark()
-	kept, err := withoutMarks(job["Constraints"], before != nil && before.distinct)
+	kept, _, err := withoutMarks(job["Constraints"], before != nil && before.distinct)
 	if err != nil {
 		return nil, err
 	}
@@ -118,17 +121,19 @@ func (s *spec) with(m *mark, count int) (map[string]json.RawMessage, error) {
 		}
 	}
 	job["Constraints"] = marshal(kept)
-	var groups []map[string]json.RawMessage
-	if err := json.Unmarshal(job["TaskGroups"], &groups); err != nil {
+	groups, err := unmarked(job["TaskGroups"])
+	if err != nil {
 		return nil, err
 	}
-	for i, g := range groups {
-		if kept, err = withoutMarks(g["Constraints"], false); err != nil {
+	for _, g := range groups {
+		if g["Tasks"] == nil {
+			continue
+		}
+		tasks, err := unmarked(g["Tasks"])
+		if err != nil {
 			return nil, err
 		}
-		if len(kept) < len(s.TaskGroups[i].Constraints) {
-			g["Constraints"] = marshal(kept)
-		}
+		g["Tasks"] = marshal(tasks)
 	}
 	if count > 0 {
 		groups[0]["Count"] = marshal(count)
@@ -137,23 +142,40 @@ func (s *spec) with(m *mark, count int) (map[string]json.RawMessage, error) {
 	return job, nil
 }
 
-// withoutMarks are constraints but for ours.
-func withoutMarks(text json.RawMessage, distinctIsOurs bool) ([]json.RawMessage, error) {
-	var all []json.RawMessage
-	if err := json.Unmarshal(text, &all); text != nil && err != nil {
+// unmarked are groups or tasks without our constraints.
+func unmarked(text json.RawMessage) (all []map[string]json.RawMessage, err error) {
+	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, err
 	}
-	kept := []json.RawMessage{}
+	for _, one := range all {
+		kept, had, err := withoutMarks(one["Constraints"], false)
+		if err != nil {
+			return nil, err
+		}
+		if had {
+			one["Constraints"] = marshal(kept)
+		}
+	}
+	return all, nil
+}
+
+// withoutMarks are constraints but for ours; had says that there were some.
+func withoutMarks(text json.RawMessage, distinctIsOurs bool) (kept []json.RawMessage, had bool, err error) {
+	var all []json.RawMessage
+	if err := json.Unmarshal(text, &all); text != nil && err != nil {
+		return nil, false, err
+	}
+	kept = []json.RawMessage{}
 	for _, text := range all {
 		var c api.Constraint
 		if err := json.Unmarshal(text, &c); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if parseMark(c) == nil && !(distinctIsOurs && c.Operand == api.ConstraintDistinctHosts) {
 			kept = append(kept, text)
 		}
 	}
-	return kept, nil
+	return kept, len(kept) < len(all), nil
 }
 
 // marshal is of values that always are JSON.

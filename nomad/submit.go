@@ -20,8 +20,9 @@ type Submission struct {
 	source *api.JobSubmission // what Nomad's own pages show
 }
 
-// ErrRuns is of a job that has allocations: to hold it would end them.
-var ErrRuns = errors.New("it has allocations, which a hold would end; stop it first: nomad job stop")
+// ErrRuns is of a job that has allocations: held, it would wait for their end, and where one of them is lost there would
+// be no other.
+var ErrRuns = errors.New("it has allocations, and would wait for their end; stop it first: nomad job stop")
 
 // SpecError is of a specification that is not right.
 type SpecError struct{ error }

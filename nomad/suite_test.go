@@ -144,7 +144,7 @@ func releases(t *testing.T, c *cluster) {
 		t.Errorf("release a: %q, exit %d", out, code)
 	}
 	c.waitFor("start of a", func() bool { return len(c.allocs("a")) == 2 })
-	if got := c.status("a"); got != "running it was released by hand" {
+	if got := c.status("a"); got != "running "+c.where("a")+" it was released by hand" {
 		t.Errorf("status %q", got)
 	}
 	if _, said, code := c.evenstep("release", "a"); code != 3 || !strings.Contains(said, `job "a": does not wait for Evenstep`) {
@@ -172,7 +172,7 @@ func malformed(t *testing.T, c *cluster) {
 		t.Errorf("log: %s", log)
 	}
 	c.waitFor("start of bad", func() bool { return len(c.allocs("bad")) == 1 })
-	if got := c.status("bad"); got != "running "+why {
+	if got := c.status("bad"); got != "running "+c.where("bad")+" "+why {
 		t.Errorf("status %q", got)
 	}
 	if got := c.message("bad"); got["evenstep_released"] != why {
@@ -203,6 +203,8 @@ func notSteered(t *testing.T, c *cluster) {
 		"dots.1":   {newJob("dots.1", words, 1, 600, hold), "its id cannot be a Variable's path"},
 		"devicely": {newJob("devicely", words, 1, 600, hold, asksFor("nvidia/gpu", 1)), "no node can have it; excluded are 3 by device nvidia/gpu, 1 by its datacenters and node pool"},
 		"free":     {newJob("free", words, 1, 600), "it runs where Nomad placed it"},
+		"loose":    {newJob("loose", words, 1, 600, onNode("n9")), "it is not held, so Nomad places it"},
+		"tasks":    {newJob("tasks", "workload=x global_batch=1 samples=1", 1, 600, holdInTask), "workload x has no profile on the devices"},
 	} {
 		c.register(want.job)
 		log := c.once()
@@ -221,6 +223,11 @@ func notSteered(t *testing.T, c *cluster) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// holdInTask holds a job in its task, and without an operator: a user who copies but a part of a hold.
+func holdInTask(j *api.Job) {
+	j.TaskGroups[0].Tasks[0].Constrain(api.NewConstraint("${node.unique.id}", "=", "evenstep-hold"))
 }
 
 // Our own hold is all that says that such a job waits for us; others that wait are none of ours.
@@ -358,11 +365,16 @@ func runRefuses(t *testing.T, c *cluster) {
 	c.runsOn("good", "n1")
 	alloc := c.allocs("good")[0].ID
 	_, said, code := c.evenstep("run", good)
-	if code != 3 || !strings.Contains(said, "it has allocations, which a hold would end; stop it first: nomad job stop good") {
+	if code != 3 || !strings.Contains(said, "it has allocations, and would wait for their end; stop it first: nomad job stop good") {
 		t.Errorf("run of what runs: exit %d: %s", code, said)
 	}
-	if c.allocs("good")[0].ID != alloc {
-		t.Error("it was replaced")
+	// Nomad's own command does not: what runs goes on.
+	c.register(newJob("good", words, 1, 500, hold))
+	const waits = "running n1 what runs was registered before, and this waits for its end; stop the job and run it again"
+	c.waitFor("status", func() bool { return c.status("good") == waits })
+	c.once()
+	if all := c.allocs("good"); len(all) != 1 || all[0].ID != alloc || all[0].ClientStatus != "running" {
+		t.Errorf("it was replaced: %v", all)
 	}
 	for name, want := range map[string]struct{ text, says string }{
 		"no meta":   {asJSON(t, newJob("x", "", 1, 1)), "does not ask for Evenstep"},
@@ -518,7 +530,7 @@ func moved(c *cluster, log *lines, first map[string]string) {
 			c.t.Errorf("the allocation on n1 was replaced: %s is %s", a.ID, a.ClientStatus)
 		}
 	}
-	if got := c.status("j"); got != "running node n2 is gone, so Nomad looks for another" {
+	if got := c.status("j"); got != "running n1,n3 node n2 is gone" {
 		c.t.Errorf("status %q", got)
 	}
 	if !strings.Contains(log.String(), "release: job=j") || *c.info("j").TaskGroups[0].Count != 2 {
@@ -561,10 +573,10 @@ func stopped(t *testing.T, c *cluster) {
 		return len(slices.DeleteFunc(evals, func(e *api.Evaluation) bool { return e.Status != "blocked" }))
 	}
 	c.waitFor("what was stopped taken for done", func() bool { return c.where("j") == "n1" && c.where("lone") == "" && blocked() == 0 })
-	if got := c.status("j"); got != "short n1,n2 node n2 is gone, so Nomad looks for another" {
+	if got := c.status("j"); got != "short n1 node n2 is gone: the controller, or evenstep nomad release j, has Nomad place another" {
 		t.Errorf("status %q", got)
 	}
-	if got := c.status("lone"); got != "short n3 node n3 is gone, so Nomad looks for another" {
+	if got := c.status("lone"); got != "short n3 node n3 is gone: the controller, or evenstep nomad release lone, has Nomad place another" {
 		t.Errorf("status %q", got)
 	}
 	for _, name := range []string{"n2", "n3"} {
@@ -572,7 +584,8 @@ func stopped(t *testing.T, c *cluster) {
 			t.Fatal(err)
 		}
 	}
-	if got := c.status("j"); got != "short n1,n2 its allocation on node n2 was stopped, so Nomad looks for another" {
+	if got := c.status("j"); got != "short n1 its allocation on node n2 was stopped: the controller, or evenstep nomad release j, has Nomad place "+
+		"another" {
 		t.Errorf("status %q", got)
 	}
 	if out, said, code := c.evenstep("release", "lone"); out != "lone\n" || code != 0 {

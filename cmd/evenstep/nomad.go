@@ -44,7 +44,7 @@ func newNomadRunCommand() *cobra.Command {
 job's id. The specification is in HCL, which Nomad itself parses, or in JSON as nomad job run -output prints it: that
 way for one with variables or files of its own.
 
-A job that has allocations is left alone: the constraint would end them.
+A job that has allocations is left alone: held, it would wait for their end.
 
 Nomad has nothing that would start a job that waits by itself. Where no controller runs, run says so, and lets those jobs
 go that were held for longer than the hold limit meanwhile.`,
@@ -130,8 +130,11 @@ func nomadJobs(ctx context.Context) (jobs []jobStatus, err error) {
 				s.Why += "; no controller runs"
 			}
 		}
-		if scheduler.Short(j.ID) {
-			s.State = "short"
+		if nodes := scheduler.Nodes(j.ID); len(nodes) > 0 {
+			s.Nodes = nodes
+		}
+		if needs := scheduler.Lacks(&j); needs != "" {
+			s.State, s.Why = "short", needs
 		}
 		if why := scheduler.WhyReleased(ctx, j.ID); why != "" {
 			s.Why = why

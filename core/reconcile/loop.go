@@ -30,7 +30,7 @@ const deadline = 2 * time.Second
 func (l *Loop) Run(ctx context.Context, tick <-chan time.Time) {
 	for {
 		if err := l.Round(ctx); err != nil && ctx.Err() == nil && l.news("", err.Error()) {
-			l.Log.Error("no snapshot of the scheduler, so nothing is steered", "error", err)
+			l.Log.Error("nothing is steered from here", "error", err)
 		}
 		select {
 		case <-ctx.Done():

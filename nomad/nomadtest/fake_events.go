@@ -20,6 +20,7 @@ type events struct {
 	mu   sync.Mutex
 	kept []batch
 	subs map[chan batch]chan struct{} // with what ends each
+	lost bool                         // no stream gets any more
 }
 
 const mostKept = 100
@@ -27,7 +28,7 @@ const mostKept = 100
 func (e *events) publish(index uint64, all []api.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(all) == 0 {
+	if len(all) == 0 || e.lost {
 		return
 	}
 	for i := range all {
@@ -68,6 +69,13 @@ func (f *Fake) CutStreams() {
 		close(ended)
 		delete(f.events.subs, sub)
 	}
+}
+
+// LoseEvents has event streams go on without a word of what happens, as one that is too slow does for a while.
+func (f *Fake) LoseEvents() {
+	f.events.mu.Lock()
+	defer f.events.mu.Unlock()
+	f.events.lost = true
 }
 
 // stream is the endpoint of the event stream.

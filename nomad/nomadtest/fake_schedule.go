@@ -53,6 +53,10 @@ func (s *state) schedule(j *job) (done outcome) {
 			taken[a.Name] = true
 		case s.destroys(a.Job, j) || !n.Drain && !s.fits(j, group, n, a):
 			done.updates.DestructiveUpdate++
+			if !slices.ContainsFunc(s.nodes, func(n *api.Node) bool { return s.fits(j, group, n, a) }) {
+				taken[a.Name], done.failed = true, s.nowhere() // what would be replaced goes on where nothing can replace it
+				break
+			}
 			s.end(a, "stop", "complete")
 		default:
 			done.updates.InPlaceUpdate++
@@ -85,7 +89,7 @@ func (s *state) place(j *job, group *api.TaskGroup, taken map[string]bool, done 
 		done.updates.Place++
 		if !s.start(j, group, name) {
 			done.updates.Place--
-			done.failed = &api.AllocationMetric{ConstraintFiltered: map[string]int{"none fits": len(s.nodes)}}
+			done.failed = s.nowhere()
 		}
 	}
 	if done.failed != nil {
@@ -97,6 +101,11 @@ func (s *state) place(j *job, group *api.TaskGroup, taken map[string]bool, done 
 
 // placeEverywhere makes an allocation on each node that it fits on and that had none of the job; that there is no such node
 // blocks nothing.
+// nowhere is why an allocation is placed on no node.
+func (s *state) nowhere() *api.AllocationMetric {
+	return &api.AllocationMetric{ConstraintFiltered: map[string]int{"none fits": len(s.nodes)}}
+}
+
 func (s *state) placeEverywhere(j *job, group *api.TaskGroup, done *outcome) {
 	for _, n := range s.nodes {
 		has := slices.ContainsFunc(s.of(j), func(a *api.Allocation) bool { return a.NodeID == n.ID })
