@@ -264,6 +264,8 @@ def _tell(observer: Observer, core: Any) -> None:
 def _obstacle(introductions: Sequence[_Introduction]) -> str | None:
     """Say why batch sizes stay as they are, if they do."""
     core = introductions[0].core
+    if core is None and "EVENSTEP_AGENT_PID" in os.environ:
+        return "torchrun started no core, and has said why"
     if core is None:
         return (
             "no core. Start with torchrun --rdzv-backend=evenstep (torchrun's --standalone overwrites the backend), "
