@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import evenstep.torch as evenstep
-from evenstep.torch.balance import Loop
+from evenstep.torch.loop import Loop
 from evenstep.torch.peers import unmeasurable
 
 DATA = TensorDataset(torch.arange(10.0).unsqueeze(1))

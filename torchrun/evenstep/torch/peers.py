@@ -26,7 +26,7 @@ from evenstep.torch.weight import Weight
 from evenstep.torch.workload import Device, describe, workload
 
 if TYPE_CHECKING:
-    from evenstep.torch.balance import Loop
+    from evenstep.torch.loop import Loop
 
 _log = logging.getLogger("evenstep")
 _jobs = itertools.count()
@@ -208,7 +208,7 @@ class Peers:
         settings = {
             **sampler.settings(),
             "epoch": sampler.epoch,
-            "position in the epoch": ticket.position if (ticket := sampler.take()) is not None else 0,
+            "position in the epoch": ticket.place.position if (ticket := sampler.take()) is not None else 0,
             "EVENSTEP_BATCH_SIZES": self._given,
             "count": "not given" if loop.count is None else "given",
             "steps_by_hand": loop.steps_by_hand,

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch.distributed as dist
 
@@ -30,6 +30,13 @@ _MOST_UNSTEPPED = 1024
 _log = logging.getLogger("evenstep")
 
 
+class Place(NamedTuple):
+    """How far training or drawing has come, the same on all ranks."""
+
+    epoch: int
+    position: int  # samples of the epoch, over all ranks; batches of a Feed
+
+
 @dataclass(frozen=True)
 class Ticket:
     """One drawn batch of this rank, until it is trained on."""
@@ -38,8 +45,7 @@ class Ticket:
     rows: int  # handed out on this rank
     weight: int  # rows that count: all, or 0 where a row is repeated because there were too few for all ranks
     summed: Callable[[], int]  # the weights over all ranks
-    epoch: int
-    position: int  # in the epoch, up to and including this step, over all ranks
+    place: Place  # up to and including this step
 
     @property
     def total(self) -> int:
@@ -77,11 +83,10 @@ class Shares:
         self.loop: weakref.ref[Any] | None = None
         # For logs: (samples, compute seconds) of each rank in the newest exchange seen, (0, 0) where not measured.
         self.measured: tuple[tuple[float, float], ...] = ()
-        self._position = 0  # in `_position_epoch`, up to what was trained on, over all ranks
-        self._position_epoch = 0
+        self._trained = Place(0, 0)  # up to the last batch trained on
         self._tickets: deque[Ticket] = deque()
         self._in_hand = False  # the first ticket's forward has begun
-        self._drawn = 0  # batches, when it was taken last
+        self._drawn_when_taken = 0  # batches, when it was taken last
         self._overtaken = 0  # how often it was taken again after others were drawn
         self._schedule: Schedule | None = None
 
@@ -118,8 +123,8 @@ class Shares:
         if not self._tickets:
             return None
         drawn = self.schedule.drawn
-        self._overtaken = self._overtaken + (drawn != self._drawn) if self._in_hand else 0
-        self._in_hand, self._drawn = True, drawn
+        self._overtaken = self._overtaken + (drawn != self._drawn_when_taken) if self._in_hand else 0
+        self._in_hand, self._drawn_when_taken = True, drawn
         return self._tickets[0]
 
     def check_steps(self) -> None:
@@ -140,12 +145,13 @@ class Shares:
         ticket = self._tickets.popleft()
         self._in_hand = False
         self.schedule.consume()
-        self._position_epoch, self._position = ticket.epoch, ticket.position
+        self._trained = ticket.place
 
-    def drawn_place(self) -> tuple[int, int]:
-        """Give the epoch and the position in it up to the last batch drawn, over all ranks."""
+    @property
+    def _drawn(self) -> Place:
+        """Up to the last batch drawn."""
         last = self._tickets[-1] if self._tickets else None
-        return (self._position_epoch, self._position) if last is None else (last.epoch, last.position)
+        return self._trained if last is None else last.place
 
     def _check_window(self) -> None:
         """Say so where a state is taken with gradients that no checkpoint holds."""
