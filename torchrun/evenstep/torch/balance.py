@@ -68,7 +68,7 @@ def balance(
 def _leave_former_loop(inner: nn.Module) -> None:
     """End the loop of what `inner` was wrapped in before, as who unfreezes a part wraps the model anew."""
     for hook in list(inner._forward_pre_hooks.values()):
-        owner = getattr(hook._call, "__self__", None) if isinstance(hook, _Hook) else None
+        owner = getattr(hook.call, "__self__", None) if isinstance(hook, Hook) else None
         if isinstance(owner, Loop):
             owner.end()
 
