@@ -12,6 +12,8 @@ SAMPLES = 32  # as in ranks/told.py
 TOLD = {
     "plain": None,
     "no_core": "no core. Start with torchrun --rdzv-backend=evenstep",
+    "core_failed": "batch sizes stay as they are: torchrun started no core, and has said why",
+    "wrapped_anew": None,
     "tcp": "EVENSTEP_ADDR: 'tcp:localhost:7000' is not valid; give unix:/PATH",
     "lopsided": None,
     "rows": "counts for 4. If the loss averages over the rows that the model gets, give balance(..., count=)",

@@ -59,8 +59,18 @@ def balance(
         raise ValueError(
             "count: it cannot be combined with micro_batch_size, whose parts count for rows; leave out one"
         )
+    for inner in model.modules():
+        _leave_former_loop(inner)
     Loop(model, sampler, count, steps_by_hand, weigh).follow_forwards()
     return model
+
+
+def _leave_former_loop(inner: nn.Module) -> None:
+    """End the loop of what `inner` was wrapped in before, as who unfreezes a part wraps the model anew."""
+    for hook in list(inner._forward_pre_hooks.values()):
+        owner = getattr(hook.call, "__self__", None) if isinstance(hook, Hook) else None
+        if isinstance(owner, Loop):
+            owner.end()
 
 
 def scale_loss(loss: torch.Tensor, sampler: Shares | None = None) -> torch.Tensor:

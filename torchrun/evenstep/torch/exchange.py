@@ -7,6 +7,7 @@ one place that issues it: gloo aborts a process where two ranks issue operations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from weakref import WeakValueDictionary
 
 import torch
 import torch.distributed as dist
@@ -119,6 +120,22 @@ def new_group(device: str = "cpu", ranks: Sequence[int] | None = None) -> dist.P
         return _local_group(tuple(sorted(ranks)), backend)
     group = dist.new_group(backend=backend, timeout=timedelta(days=30))
     assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
+_shared: WeakValueDictionary[tuple[object, ...], dist.ProcessGroup] = WeakValueDictionary()
+
+
+def shared_group(use: str, device: str = "cpu", ranks: Sequence[int] | None = None) -> dist.ProcessGroup:
+    """Give this process's group for one use by all models, whose loops issue in the same order on all ranks.
+
+    A group of each model's own would stay open, with its threads and sockets, when the model is long gone: ranks free
+    a model at different times, so none knows when the others have done with its group.
+    """
+    key = (use, device, None if ranks is None else tuple(sorted(ranks)))
+    group = _shared.get(key)
+    if group is None or group not in dist.distributed_c10d._world.pg_map:  # destroyed with the default group
+        group = _shared[key] = new_group(device, ranks)
     return group
 
 

@@ -37,13 +37,13 @@ class Hook:
 
     def __init__(self, call: Callable[..., Any] | None = None) -> None:
         """Do `call` in the hook."""
-        self._call = call
+        self.call = call
 
     # Dynamo must step over the hooks: a clock or a collective inside a compiled graph would break it.
     @torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
     def __call__(self, *args: Any) -> Any:
         """Be called by torch."""
-        return None if self._call is None else self._call(*args)
+        return None if self.call is None else self.call(*args)
 
     def __reduce__(self) -> tuple[type["Hook"], tuple[()]]:
         """Give an empty one."""

@@ -16,7 +16,7 @@ from torch import nn
 
 from evenstep import agent
 from evenstep.report import Hints, Row
-from evenstep.torch.exchange import Exchange, Parcel, new_group
+from evenstep.torch.exchange import Exchange, Parcel, shared_group
 from evenstep.torch.hints import DeviceHints
 from evenstep.torch.inputs import DrivingInputs
 from evenstep.torch.memory import within
@@ -57,7 +57,7 @@ class Peers:
         self._stopwatch = loop.stopwatch
         self._device = loop.device
         self._inputs = DrivingInputs()
-        self._group = new_group(ranks=sampler.team)
+        self._group = shared_group("exchange", ranks=sampler.team)
         self._parcel = Parcel(self.world)
         self._parts: list[tuple[int, Sequence[int]]] = []  # of the allocation that rank 0 is sending
         self._given = self._sent = sampler.batch_sizes
@@ -88,7 +88,8 @@ class Peers:
         if self.balancing and workers_are_free:
             self._start()
         # The group of the exchanges has one kind of operation, so the counts have their own.
-        self._count_group = new_group(loop.device.type, sampler.team) if loop.count is not None else None
+        counts = loop.count is not None
+        self._count_group = shared_group("count", loop.device.type, sampler.team) if counts else None
 
     def _start(self) -> None:
         """Start with the sizes that rank 0 hears of from the core, if any."""
@@ -263,6 +264,8 @@ def _tell(observer: Observer, core: Any) -> None:
 def _obstacle(introductions: Sequence[_Introduction]) -> str | None:
     """Say why batch sizes stay as they are, if they do."""
     core = introductions[0].core
+    if core is None and "EVENSTEP_AGENT_PID" in os.environ:
+        return "torchrun started no core, and has said why"
     if core is None:
         return (
             "no core. Start with torchrun --rdzv-backend=evenstep (torchrun's --standalone overwrites the backend), "

@@ -153,6 +153,25 @@ def under(name: str, value: str | None, **kwargs: Any) -> dict[str, Any]:
             os.environ[name] = before
 
 
+def wrapped_anew() -> dict[str, Any]:
+    """Train a model that was trained in another wrap before, which is still there, as to unfreeze a part of it."""
+    inner = Carrier()
+    wraps = []
+    for _ in range(2):
+        sampler = evenstep.BalancedBatchSampler(DATA, GLOBAL_BATCH)
+        wraps.append(evenstep.balance(DistributedDataParallel(inner), sampler))
+        trained = train(made=(wraps[-1], sampler))
+    return trained
+
+
+def without_a_core_that_torchrun_started() -> dict[str, Any]:
+    os.environ["EVENSTEP_AGENT_PID"] = "1"
+    try:
+        return under("EVENSTEP_ADDR", None)
+    finally:
+        del os.environ["EVENSTEP_AGENT_PID"]
+
+
 def cases() -> dict[str, Callable[[], dict[str, Any]]]:
     # Before the process group is there: a batch drawn then is this process's own.
     early = evenstep.BalancedBatchSampler(DATA, GLOBAL_BATCH)
@@ -175,6 +194,8 @@ def cases() -> dict[str, Callable[[], dict[str, Any]]]:
             lambda m: m, carried=tuple(DistributedDataParallel(Carrier()) for _ in range(2)), one=step_apart
         ),
         "no_core": lambda: under("EVENSTEP_ADDR", None),
+        "core_failed": without_a_core_that_torchrun_started,
+        "wrapped_anew": wrapped_anew,
         "tcp": lambda: under("EVENSTEP_ADDR", "tcp:localhost:7000"),
         "lopsided": lambda: under("EVENSTEP_BATCH_SIZES", "7,1"),
         "rows": lambda: train(collate=drop_one),
