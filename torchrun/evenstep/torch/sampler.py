@@ -115,14 +115,14 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         """Choose the permutation of an epoch that a framework numbers, which may begin at 0 in each process.
 
         The first number after load_state_dict is that of the epoch loaded, or of the next one where nothing is left of
-        it, unless it is higher. From accelerate the same number once more is that of the next epoch: it does not count
-        one that was left early.
+        it, unless it is higher. The same number once more is that of the next epoch: accelerate does not count one that
+        was left early, and each loader that Fabric sets up counts from 0.
         """
         if self._recount:
             finished = self._position >= self._end(self._position)
             self._epochs_before = max(0, self.epoch + finished - count)
             self._recount = False
-        elif self.view == "global" and count == self._count and self._begun:
+        elif count == self._count and self._begun:
             self._epochs_before += 1
         self._count, self._begun = count, False
         self.set_epoch(count + self._epochs_before)
