@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 import evenstep.torch as evenstep
-from evenstep.torch.balance import Loop
+from evenstep.torch.loop import Loop
 from evenstep.torch.schedule import Schedule
 
 STEPS, SETTLED, ROWS, WIDTH, LAYERS = 150, 30, 128, 640, 24

@@ -25,7 +25,8 @@ RESUMED = (
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folder = str(tmp_path_factory.mktemp("states"))
     both = [ranks("accelerated.py", folder, part, ACCELERATE_USE_CPU="true") for part in ("first", "rest")]
-    return both[0] | both[1]
+    one = ranks("accelerated.py", folder, "one", workers=1, ACCELERATE_USE_CPU="true")
+    return both[0] | both[1] | {f"one {case}": record for case, record in one.items()}
 
 
 def steps(window: int, batches: int = STEPS) -> int:
@@ -56,6 +57,17 @@ def test_continues_in_mid_epoch(found: dict[str, dict[str, Any]], case: str) -> 
 
 def test_an_epoch_that_is_left_early_is_not_trained_on_again(found: dict[str, dict[str, Any]]) -> None:
     assert found["left early"]["epochs"] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("case", [case for case in RESUMED if "stateful" not in case])
+def test_one_process_continues_what_two_saved(found: dict[str, dict[str, Any]], case: str) -> None:
+    one = found[f"one rest {case}"]
+    assert one["difference"] < 1e-12
+    assert one["steps"] == 3 * steps(int(case.split("window ")[1][0]))
+
+
+def test_a_state_inside_an_accumulation_window_is_told_of(found: dict[str, dict[str, Any]]) -> None:
+    assert any("inside an accumulation window" in line for line in found["inside a window"]["lines"])
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,20 @@
 """Workers that die, agents that leave and come back: balanced again within ten steps, and no sample lost."""
 
+import json
 import os
 import signal
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 
+from evenstep.torch import BalancedBatchSampler
 from job import Job, Line, free_port
 from launch import eventually
+from scripted_core import ScriptedCore, random_sizes
 
 GLOBAL_BATCH, SAMPLES = 64, 64 * 220  # as in ranks/elastic.py
 SLOW = 3.0
+RESUMED = 1210  # samples, as in ranks/resumed.py
 
 
 def worlds(lines: list[Line]) -> list[list[dict[int, Line]]]:
@@ -53,6 +58,38 @@ def test_a_worker_killed_is_balanced_again_within_ten_steps(job: Job) -> None:
     assert any(balanced(step) for step in attempts[1][:10])
     assert balanced(attempts[1][-1])
     exactly_once(attempts)
+
+
+def test_a_run_ended_and_resumed_on_other_world_sizes_takes_the_samples_of_one_process(job: Job) -> None:
+    """Ended by SIGTERM in mid-epoch, twice: with three ranks, with two, and with three again to the end."""
+    trained: dict[tuple[int, int], list[int]] = {}
+    seen = 0
+    with ScriptedCore(random_sizes) as core:
+        job.environment["EVENSTEP_ADDR"] = core.address
+        for ranks, steps in ((3, 70), (2, 14), (3, None)):
+            agent = job.start(f"--nproc-per-node={ranks}", script="resumed.py", worker="3")
+            if steps is not None:
+                eventually(lambda: len(job.lines(0)) >= seen + ranks * steps, seconds=90)  # noqa: B023
+                agent.terminate()
+            assert (agent.wait(120) == 0) is (steps is None)
+            state = json.loads(Path(f"{job.report}.state").read_text())
+            upto = (state["epoch"], state["position"])
+            assert steps is None or 0 < state["position"] < RESUMED
+            by_step: dict[tuple[int, int], dict[int, Line]] = defaultdict(dict)
+            for line in job.lines(0)[seen:]:
+                by_step[line["epoch"], line["position"]][line["rank"]] = line
+            assert len({len(line["samples"]) for step in by_step.values() for line in step.values()}) > 4
+            for at, step in by_step.items():
+                if steps is None or at <= upto:  # what is behind the checkpoint is trained on again
+                    assert at not in trained
+                    assert len(step) == ranks
+                    trained[at] = [sample for rank in range(ranks) for sample in step[rank]["samples"]]
+            seen = len(job.lines(0))
+    whole = BalancedBatchSampler(range(RESUMED), 24, seed=5)
+    for epoch in range(3):
+        whole.set_epoch(epoch)
+        mine = [samples for at, samples in sorted(trained.items()) if at[0] == epoch]
+        assert mine == list(whole)
 
 
 def test_an_agent_that_leaves_and_comes_back_is_balanced_again_within_ten_steps(new_job: Callable[..., Job]) -> None:

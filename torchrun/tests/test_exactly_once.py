@@ -54,7 +54,7 @@ class World:
         depth = max(sampler.schedule.depth for sampler in self.samplers)
         learned = Learned(depth, self._allocation() if self.chance.random() < 0.5 else None)
         for sampler in self.samplers:
-            sampler.schedule.issue(lambda learned=learned: learned)  # type: ignore[misc]
+            sampler.schedule.issue(lambda _: lambda: learned)
 
     def _allocation(self) -> tuple[int, ...]:
         sampler = self.samplers[0]

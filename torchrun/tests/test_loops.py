@@ -1,13 +1,14 @@
 """Loops beyond plain DistributedDataParallel train as one process on the whole batch does, in float64."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from evenstep.torch import BalancedBatchSampler, scale_loss, step
+from evenstep.torch import BalancedBatchSampler, balance, scale_loss, step
 from evenstep.torch.compiles import Compiles
 from launch import records, run
 from scripted_core import ScriptedCore, random_sizes
@@ -77,6 +78,48 @@ def test_steps_by_hand_count_what_is_trained_on_not_what_is_drawn() -> None:
         step(sampler)
     with pytest.raises(RuntimeError, match=r"^scale_loss: no batch"):
         scale_loss(batch)
+
+
+def weigh_by_hand(sampler: BalancedBatchSampler) -> Callable[[torch.Tensor], object]:
+    return lambda x: scale_loss(x.float().mean(), sampler)
+
+
+def balance_by_hand(sampler: BalancedBatchSampler) -> Callable[[torch.Tensor], object]:
+    model = balance(torch.nn.Linear(1, 1), sampler, steps_by_hand=True)
+    return lambda x: model(x.float().unsqueeze(1)).mean().backward()
+
+
+@pytest.mark.parametrize("way", [weigh_by_hand, balance_by_hand])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_loop_that_never_says_step_is_refused(way: Any, num_workers: int) -> None:
+    sampler = BalancedBatchSampler(range(100), 4)
+    train = way(sampler)
+    batches = iter(DataLoader(range(100), batch_sampler=sampler, num_workers=num_workers))  # type: ignore[arg-type]
+    for _ in range(2):  # as where the next batch is fetched before a batch's second backward
+        train(next(batches))
+    with pytest.raises(RuntimeError, match=r"^step: a batch is not done, .* call evenstep.step\(sampler\)"):
+        train(next(batches))
+
+
+@pytest.mark.parametrize("way", [weigh_by_hand, balance_by_hand])
+def test_a_loop_that_fetches_ahead_and_says_step_is_not(way: Any) -> None:
+    sampler = BalancedBatchSampler(range(40), 4)
+    train = way(sampler)
+    batches = iter(DataLoader(range(40), batch_sampler=sampler))  # type: ignore[arg-type]
+    batch = next(batches, None)
+    while batch is not None:
+        train(batch)
+        after = next(batches, None)
+        train(batch)
+        step(sampler)
+        batch = after
+    assert sampler.state_dict()["position"] == 40
+
+
+def test_a_count_and_micro_batches_exclude_each_other() -> None:
+    sampler = BalancedBatchSampler(range(40), 4, micro_batch_size=2)
+    with pytest.raises(ValueError, match=r"^count: it cannot be combined with micro_batch_size, .*; leave out one$"):
+        balance(torch.nn.Linear(1, 1), sampler, count=len)
 
 
 def test_a_loss_is_not_weighted_twice() -> None:

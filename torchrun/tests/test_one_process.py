@@ -1,7 +1,9 @@
 """What holds already in one process, without torchrun."""
 
 import copy
+import gc
 import io
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import evenstep.torch as evenstep
-from evenstep.torch.balance import Loop
+from evenstep.torch.loop import Loop
 from evenstep.torch.peers import unmeasurable
 
 DATA = TensorDataset(torch.arange(10.0).unsqueeze(1))
@@ -58,6 +60,42 @@ def test_a_copy_and_a_pickle_of_the_model_are_without_our_hooks(group: None) -> 
     assert len(sampler._tickets) == 2
     model(torch.ones(4, 1)).mean().backward()
     assert len(sampler._tickets) == 1
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("wrap", [lambda model: model, DistributedDataParallel])
+def test_a_model_and_a_sampler_that_are_let_go_are_freed(group: None, wrap: Any, num_workers: int) -> None:
+    def train() -> list[weakref.ref[Any]]:
+        sampler = evenstep.BalancedBatchSampler(DATA, 4)
+        loader = DataLoader(DATA, batch_sampler=sampler, num_workers=num_workers)
+        model = evenstep.balance(wrap(nn.Linear(1, 1)), sampler)
+        for done, (x,) in enumerate(loader):
+            if done == 1:
+                break
+            model(x).mean().backward()
+        return [weakref.ref(each) for each in (sampler, loader, model, *model.parameters())]
+
+    left = train()
+    gc.collect()
+    assert [each() for each in left] == [None] * 5
+
+
+def test_the_last_of_all_gradients_ends_the_compute() -> None:
+    model = nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 1))
+    sampler = evenstep.BalancedBatchSampler(DATA, 4)
+    evenstep.balance(model, sampler)
+    assert sampler.loop is not None
+    loop = cast(Loop, sampler.loop())
+    seen: list[str] = []
+    loop.stopwatch.last_gradient = lambda: seen.append("last")  # type: ignore[method-assign]
+    for name, parameter in model.named_parameters():
+        parameter.register_hook(lambda _, name=name: seen.append(name))  # type: ignore[misc]
+    for (x,) in DataLoader(DATA, batch_sampler=sampler):
+        seen.clear()
+        model(x).mean().backward()
+        assert len(seen) == 5
+        # A parameter's own hooks come in the order in which they were registered: ours is the first.
+        assert seen.index("last") == 3
 
 
 class Recomputed(nn.Module):

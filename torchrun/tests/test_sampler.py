@@ -84,6 +84,76 @@ def test_a_restart_repeats_and_skips_nothing(done: int, other_batch: int) -> Non
     assert sum(len(batch) for batch in again) == 100
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_epoch_that_is_set_inside_an_iteration_is_that_of_the_next(num_workers: int) -> None:
+    def train(sampler: BalancedBatchSampler, stop: int | None = None, chosen: int | None = None) -> list[int]:
+        loader = DataLoader(range(40), batch_sampler=sampler, num_workers=num_workers)  # type: ignore[arg-type]
+        seen = []
+        for batch in itertools.islice(loader, stop):
+            seen.extend(batch.tolist())
+            assert sampler.take() is not None
+            if chosen is not None:
+                sampler.set_epoch(chosen)
+            sampler.finish()
+        return seen
+
+    sampler = BalancedBatchSampler(range(40), 8)
+    seen = train(sampler, 2, chosen=1)
+    assert sampler.state_dict()["epoch"] == 0
+    again = BalancedBatchSampler(range(40), 8)
+    again.load_state_dict(sampler.state_dict())
+    again.set_epoch(0)
+    seen += train(again, chosen=1)
+    assert sorted(seen) == list(range(40))
+    assert again.state_dict() == {**sampler.state_dict(), "epoch": 1, "position": 0}
+    assert train(again) == [sample for batch in of_epoch(1) for sample in batch]
+
+
+def test_an_epoch_that_is_set_behind_a_finished_one_is_whole_however_often_it_is_set() -> None:
+    sampler = of_epoch(0)
+    list(sampler)
+    again = of_epoch(0)
+    again.load_state_dict(sampler.state_dict())
+    for _ in range(2):
+        again.set_epoch(1)
+    again.count_epoch(1)  # as frameworks do
+    assert again.epoch == 1
+    assert list(again) == list(of_epoch(1))
+
+
+def of_epoch(epoch: int) -> BalancedBatchSampler:
+    sampler = BalancedBatchSampler(range(40), 8)
+    sampler.set_epoch(epoch)
+    return sampler
+
+
+def test_batches_that_the_next_epoch_overtakes_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    sampler = BalancedBatchSampler(range(12), 4, shuffle=False)
+    batch = next(first := iter(sampler))
+    while batch is not None:  # a prefetcher that is one batch ahead
+        after = next(first, None)
+        if after is None:
+            second = iter(sampler)
+            next(second)
+        assert sampler.take() is not None
+        sampler.finish()
+        batch = after
+    assert len(caplog.messages) == 1
+    assert "the last batches of an epoch had no forward when the next iteration began" in caplog.messages[0]
+
+
+@pytest.mark.parametrize("stop", [1, 3, None])
+def test_an_iteration_that_is_left_and_one_that_is_not_are_not(
+    stop: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    sampler = BalancedBatchSampler(range(40), 4)
+    for _ in range(2):
+        for _ in itertools.islice(DataLoader(range(40), batch_sampler=sampler, num_workers=1), stop):  # type: ignore[arg-type]
+            assert sampler.take() is not None
+            sampler.finish()
+    assert caplog.messages == []
+
+
 def test_a_finished_epoch_starts_afresh_where_the_loop_sets_none() -> None:
     sampler = BalancedBatchSampler(range(10), 4)
     first = list(sampler)

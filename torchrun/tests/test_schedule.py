@@ -4,6 +4,8 @@ import itertools
 import random
 import threading
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -63,9 +65,24 @@ def train(rank: int, seed: int, exchanges: Exchanges, barrier: threading.Barrier
         assert drawn == step
         used.append(sizes)
         if synced.random() < 0.66:
-            schedule.issue(exchanges.issue(step, rank, schedule.depth))
+            schedule.issue(partial(exchanges.issue, step, rank))
             barrier.wait(DEADLINE)
         schedule.consume()
+
+
+def test_a_draw_on_another_thread_sees_an_exchange_whole() -> None:
+    schedule = Schedule((4, 4))
+    drawn = threading.Thread(target=lambda: [schedule.draw() for _ in range(9)], daemon=True)
+
+    def send(depth: int) -> Callable[[], Learned]:
+        drawn.start()
+        drawn.join(0.2)
+        assert schedule.drawn == 0, "it drew further than its row says"
+        return lambda: Learned(depth, (6, 2))
+
+    schedule.issue(send)
+    drawn.join(DEADLINE)
+    assert schedule.sizes(2) == (6, 2)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -90,8 +107,8 @@ def test_without_look_ahead_an_allocation_holds_two_steps_later() -> None:
     used = []
     for step in range(5):
         used.append(schedule.draw()[1])
-        news = Learned(schedule.depth, (6, 2) if step == 1 else None)
-        schedule.issue(lambda news=news: news)
+        sizes = (6, 2) if step == 1 else None
+        schedule.issue(lambda depth, sizes=sizes: lambda: Learned(depth, sizes))
         schedule.consume()
     assert used == [(4, 4), (4, 4), (4, 4), (6, 2), (6, 2)]
 

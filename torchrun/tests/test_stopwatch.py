@@ -2,6 +2,8 @@
 
 from typing import cast
 
+import pytest
+
 from evenstep.torch.stopwatch import Stopwatch
 
 
@@ -10,6 +12,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.issued = 0  # collectives
         self.reached = float("inf")
 
     def mark(self) -> float:
@@ -103,6 +106,51 @@ def test_of_a_step_of_several_backwards_each_wait_for_the_others_is_taken_out() 
         watch.finish(8)
         assert watch.read_wait() == 50
     assert watch.read() == (8, (2 + 5 + 5) / 3)
+
+
+@pytest.mark.parametrize("communicates", [False, True])
+def test_a_stretch_of_the_scripts_own_counts_unless_it_communicates(communicates: bool) -> None:
+    clock = Clock()
+    watch = Stopwatch(clock, lambda: clock.issued)
+    step(watch, clock, 1, 2)
+    for _ in range(2):  # what lies before the forward, and what lies between forward and backward
+        clock.now += 4
+        with watch.paused():
+            clock.now += 50
+            clock.issued += 1
+        watch.blocked(1)
+        clock.issued += communicates
+        clock.now += 3
+        watch.end_stretch()
+        watch.pause()
+        watch.resume()
+        clock.now += 2
+        watch.begin_stretch()
+    watch.end_stretch()
+    watch.last_gradient()
+    watch.finish(8)
+    assert watch.read() == (8, 4 if communicates else 2 * (4 + 3 - 1 + 2))
+
+
+def test_a_stretch_goes_on_where_the_script_ends_a_step_inside_it() -> None:
+    clock = Clock()
+    watch = Stopwatch(clock, lambda: clock.issued)
+    for _ in range(2):
+        watch.end_stretch()
+        watch.pause()
+        watch.resume()
+        clock.now += 2
+        watch.last_gradient()
+        clock.now += 50
+        watch.released()
+        clock.now += 3
+        watch.finish(8)
+        clock.now += 4
+        clock.issued += 1
+    watch.end_stretch()
+    watch.last_gradient()
+    watch.finish(8)
+    assert watch.read() == (8, (2 + 0) / 2)
 
 
 def test_a_step_that_is_spoilt_is_left_out() -> None:

@@ -26,8 +26,11 @@ TOLD = {
     "eval_mode": None,
     "skipped": "a batch had a forward but no backward through its outputs",
     "two_forwards": None,
+    "another": "batches are drawn and an optimizer steps, but the balanced model had no forward",
+    "inner": "batch sizes stay as they are: rank 0: the model holds 0 DistributedDataParallel modules",
 }
-OF_EACH_RANK = {"rows", "twice", "skipped"}
+OF_EACH_RANK = {"rows", "twice", "skipped", "another"}
+UNCOUNTED = {"skipped", "another"}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def test_what_is_said_and_trained(told: Told, case: str) -> None:
         line = by_rank[rank]
         assert "error" not in line, line["error"]
         assert line["gradient"] == [0 if case == "no_terms" else 1] * 4
-        assert case == "skipped" or line["position"] == SAMPLES
+        assert case in UNCOUNTED or line["position"] == SAMPLES
         if expected is None or (rank > 0 and case not in OF_EACH_RANK):
             assert line["said"] == []
         else:
@@ -74,8 +77,21 @@ def test_parts_that_ranks_cannot_train_together_are_refused(told: Told) -> None:
     for rank in range(2):
         error = told[0]["parts_of_shards"][rank]["error"]
         assert error.startswith(f"evenstep: rank {rank}: with fully_shard ranks wait for each other in each forward")
+        error = told[0]["parts_in_time"][rank]["error"]
+        assert error.startswith(f"evenstep: rank {rank}: a batch of 4 rows had forwards of 2, and then another was")
         error = told[0]["parts_of_triplets"][rank]["error"]
         assert error.startswith(f"evenstep: rank {rank}: parts of a batch of 4 rows had forwards of 6")
+
+
+def test_a_script_that_trains_past_the_balanced_model_is_told(told: Told) -> None:
+    for rank in range(2):
+        line = told[0]["apart"][rank]
+        *sizes, weights = line["said"]
+        assert "error" not in line
+        assert "gradient past the outputs of its forward" in weights
+        assert [said.partition("rank 0: ")[2] for said in sizes] == [
+            "the model holds 2 DistributedDataParallel modules; wrap the module that holds them, once"
+        ][rank:]
 
 
 def test_the_core_is_asked_for_two_rows_each_unless_the_user_gave_fewer(told: Told) -> None:

@@ -13,7 +13,7 @@ SETTLED = 5  # the first steps allocate, and rebuild DDP's buckets
 Times = dict[tuple[int | None, int], list[float]]
 
 
-@pytest.fixture(scope="module", params=["ddp", "fsdp"])
+@pytest.fixture(scope="module", params=["ddp", "fsdp", "metrics"])
 def times(request: pytest.FixtureRequest) -> Times:
     """Give the compute seconds by (the rank that was late, the rank that was measured)."""
     with ScriptedCore(lambda opening, report: None) as core:

@@ -5,13 +5,15 @@
     loader  = DataLoader(dataset, batch_sampler=sampler, num_workers=4)
     model   = evenstep.balance(DistributedDataParallel(model), sampler)
 
-Each file holds one idea: `shares` how many rows are a rank's, `sampler` which samples of a dataset, `loader` what a
-loader does with them, `feed` which rows that a script fetches itself, `rebatch` which rows of a stream, `chunks` what
-they are made of, `schedule` which batch sizes hold at which step, `weight` what each rank's gradient counts for,
-`stopwatch` how long a rank computed, `collectives` and `compiles` what is not counted, `inputs` and `hints` what it had
-to compute with, `memory` what does not fit, `observer` what balancing would save, `exchange` what the ranks tell each
-other, `balance` the step loop that joins them and `evenstep.core`, the stream to the core. `hf` is for transformers'
-Trainer, `lightning` for Lightning's; they are loaded when they are first used, and their frameworks with them.
+Each file holds one idea: `shares` how many rows are a rank's, `sampler` which samples of a dataset, `epochs` which
+epoch a framework means, `loader` what a loader does with them, `feed` which rows that a script fetches itself,
+`rebatch` which rows of a stream, `chunks` what they are made of, `schedule` which batch sizes hold at which step,
+`weight` what each rank's gradient counts for, `parts` how much of a batch was trained, `stopwatch` how long a rank
+computed, `collectives` and `compiles` what is not counted, `inputs` and `hints` what it had to compute with, `memory`
+what does not fit, `observer` what balancing would save, `exchange` what the ranks tell each other, `peers` how they
+meet, `loop` the step loop that joins them, `told` what it warns of, `balance` what a script calls, and `evenstep.core`
+is the stream to the core. `hf` is for transformers' Trainer, `lightning` for Lightning's; they are loaded when they are
+first used, and their frameworks with them.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Where FSDP2 waits for other ranks inside a model, so that the stopwatch can pause.
+"""Where a rank waits for others, so that the stopwatch can leave it out: what was issued, and where FSDP2 waits.
 
 Each module that `fully_shard` was called on gathers its parameters before its forward and before its backward, and
 scatters its gradients after the backward, in hooks of its own. Hooks of ours around them mark both ends:
@@ -9,10 +9,11 @@ scatters its gradients after the backward, in hooks of its own. Hooks of ours ar
 What is scattered behind a module without an input to differentiate comes after the step's last gradient.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils import _pytree as pytree
 
@@ -24,6 +25,23 @@ Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 def sharded(model: nn.Module) -> list[nn.Module]:
     """Give the modules that FSDP2's `fully_shard` was called on."""
     return [m for m in model.modules() if any(base.__name__ == "FSDPModule" for base in type(m).__mro__)]
+
+
+def _number(group: dist.ProcessGroup) -> int:
+    return group._get_sequence_number_for_group()  # type: ignore[attr-defined, no-any-return, unused-ignore]
+
+
+def issued(groups: Sequence[dist.ProcessGroup]) -> Callable[[], int]:
+    """Give what counts the collectives that were issued on `groups` so far; always 0 where a backend does not count."""
+
+    def count() -> int:
+        return sum(_number(group) for group in groups)
+
+    try:
+        count()
+    except RuntimeError:
+        return lambda: 0
+    return count
 
 
 def watch(module: nn.Module, stopwatch: Stopwatch, hook: Wrap) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from evenstep.torch.shares import Shares, Ticket, check_seed, equal
+from evenstep.torch.shares import Place, Shares, Ticket, check_seed, equal
 
 
 class Feed(Shares):
@@ -38,7 +38,7 @@ class Feed(Shares):
             low, after = self._equal_span()
             return torch.randint(high, (after - low,))
         low, after = self.span()
-        step = self.drawn_position() - 1
+        step = self._drawn.position - 1
         generator = torch.Generator().manual_seed((self._first + step) % 2**32)
         return torch.randint(high, (self.global_batch_size,), generator=generator)[low:after]
 
@@ -50,7 +50,7 @@ class Feed(Shares):
         ends = list(accumulate(sizes))
         rows, after = sizes[self.rank], ends[self.rank]
         total = self.global_batch_size
-        self._hand_out(Ticket(step, rows, rows, lambda: total, self.epoch, self.drawn_position() + 1))
+        self._hand_out(Ticket(step, rows, rows, lambda: total, Place(self.epoch, self._drawn.position + 1)))
         return after - rows, after
 
     def settings(self) -> dict[str, Any]:
@@ -63,11 +63,12 @@ class Feed(Shares):
         It holds for any world size and any batch sizes. Of a position that the script moves by itself, as with `span`,
         nothing is in it.
         """
+        self._check_window()
         return {
             "version": 1,
             "seed": self.seed,
             "global_batch_size": self.global_batch_size,
-            "batches": self._position if self.stepped else self.drawn_position(),
+            "batches": (self._trained if self.stepped else self._drawn).position,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -77,7 +78,7 @@ class Feed(Shares):
         if not isinstance(batches, int) or batches < 0:
             raise ValueError(f"state.batches: {batches!r} is not a whole number >= 0")
         self._drop(keep=0)
-        self._position = batches
+        self._trained = Place(self.epoch, batches)
 
     def _evaluating(self) -> bool:
         loop = None if self.loop is None else self.loop()

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from evenstep.torch.balance import Count, Loop, step
+from evenstep.torch.balance import step
+from evenstep.torch.loop import Count, Loop
 from evenstep.torch.sampler import BalancedBatchSampler
 from evenstep.torch.shares import Shares
 

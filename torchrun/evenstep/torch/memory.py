@@ -7,11 +7,19 @@ for the worker's limit, which travels with the next exchange and which no later 
 """
 
 import contextlib
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from evenstep.torch.parts import Parts
+from evenstep.torch.shares import Shares
+from evenstep.torch.stopwatch import Stopwatch
+
+_log = logging.getLogger("evenstep")
 
 # What torch's allocator for CPUs says; that of a device raises an OutOfMemoryError of its own.
 _CPU_MESSAGES = "DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory"
@@ -23,7 +31,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class Memory:
-    """What is known of one worker's memory, in rows of a batch."""
+    """What is known of one worker's memory, in rows of a batch. It outlives the model, so it holds nothing of it."""
 
     def __init__(self) -> None:
         """Know nothing."""
@@ -35,6 +43,85 @@ class Memory:
         following = min(max(self.fits, rows // 2), rows - 1)
         self.limit = max(1, following)
         return following
+
+
+class Fitting:
+    """Trains batches of one model in parts that fit."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        sampler: Shares,
+        replicas: Sequence[DistributedDataParallel],
+        parameters: Sequence[nn.Parameter],
+    ) -> None:
+        """Learn into `memory`; `sampler` knows this rank."""
+        self._memory = memory
+        self._sampler = sampler
+        self._replicas = replicas
+        self._parameters = parameters
+
+    def train(
+        self, train: Callable[..., Any], batch: Sequence[torch.Tensor], parts: Parts, stopwatch: Stopwatch
+    ) -> bool:
+        """Train a batch in parts that fit; False where the last of them was without the step's all-reduce."""
+        rows, done, reduced = len(batch[0]), 0, True
+        part = min(rows, self._memory.limit or rows)
+        while done < rows:
+            piece = [tensor[done : done + part] for tensor in batch]
+            last = done + part >= rows
+            if last and len(piece[0]) <= self._memory.fits:
+                self.train_whole(train, piece)
+                reduced = True
+            elif self._try(train, piece, parts, stopwatch):
+                reduced = False
+            else:
+                part = self._memory.fail(len(piece[0]))
+                continue
+            done += part
+        return reduced
+
+    def train_whole(self, train: Callable[..., Any], batch: Sequence[torch.Tensor]) -> None:
+        """Train rows that are known to fit, or that cannot be tried. Raises RuntimeError where they do not fit."""
+        try:
+            train(*batch)
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                raise RuntimeError(self._out_of_memory(len(batch[0]))) from error
+            raise
+
+    def _try(
+        self, train: Callable[..., Any], batch: Sequence[torch.Tensor], parts: Parts, stopwatch: Stopwatch
+    ) -> bool:
+        """Train a part without communication; False where it does not fit, as if it had not been tried."""
+        counted, number = parts.rows, len(batch[0])
+        with contextlib.ExitStack() as stack:
+            for replica in self._replicas:
+                stack.enter_context(replica.no_sync())
+            try:
+                with put_back(self._parameters):
+                    train(*batch)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if number == 1:
+                    raise RuntimeError(self._out_of_memory(1)) from error
+            else:
+                self._memory.fits = max(self._memory.fits, number)
+                return True
+        for replica in self._replicas:  # the others have passed DDP's broadcast of buffers, once
+            replica.require_forward_param_sync = False
+        parts.rows = counted
+        stopwatch.spoil()
+        _log.warning("evenstep: rank %d: %d rows do not fit into memory; trying fewer", self._sampler.rank, number)
+        return False
+
+    def _out_of_memory(self, number: int) -> str:
+        what = "one row does" if number == 1 else f"{number} rows do"
+        return (
+            f"evenstep: rank {self._sampler.rank}: {what} not fit into memory, and no smaller part can be tried; give "
+            "a smaller global batch or a smaller model"
+        )
 
 
 @contextlib.contextmanager

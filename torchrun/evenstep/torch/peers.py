@@ -26,7 +26,7 @@ from evenstep.torch.weight import Weight
 from evenstep.torch.workload import Device, describe, workload
 
 if TYPE_CHECKING:
-    from evenstep.torch.balance import Loop
+    from evenstep.torch.loop import Loop
 
 _log = logging.getLogger("evenstep")
 _jobs = itertools.count()
@@ -122,18 +122,23 @@ class Peers:
         hints = Hints() if self._hints is None else self._hints.read()
         waited = self._stopwatch.read_wait()
         limit = self._memory.limit
-        row = Row(self._schedule.depth, samples, seconds, *self._inputs.read(), waited, used, hints, limit)
-        exchange = Exchange(self._group, row, part, sizes)
-        if self._core is not None:
-            self._unreported.append((step, exchange))
+        driving = self._inputs.read()
 
-        def wait() -> Learned:
-            with self._stopwatch.blocking():
-                rows = self._by_worker(exchange.rows())
-            self._sampler.measured = tuple((row.samples, row.seconds) for row in rows)
-            return Learned(max(row.depth for row in rows), self._parcel.receive(*exchange.part()))
+        def send(depth: int) -> Callable[[], Learned]:
+            row = Row(depth, samples, seconds, *driving, waited, used, hints, limit)
+            exchange = Exchange(self._group, row, part, sizes)
+            if self._core is not None:
+                self._unreported.append((step, exchange))
+            return lambda: self._learn(exchange)
 
-        self._schedule.issue(wait)
+        self._schedule.issue(send)
+
+    def _learn(self, exchange: Exchange) -> Learned:
+        """Wait for an exchange."""
+        with self._stopwatch.blocking():
+            rows = self._by_worker(exchange.rows())
+        self._sampler.measured = tuple((row.samples, row.seconds) for row in rows)
+        return Learned(max(row.depth for row in rows), self._parcel.receive(*exchange.part()))
 
     def tell_core(self) -> None:
         """Report the exchanges that are complete; on rank 0."""
@@ -202,7 +207,7 @@ class Peers:
         settings = {
             **sampler.settings(),
             "epoch": sampler.epoch,
-            "position in the epoch": ticket.position if (ticket := sampler.take()) is not None else 0,
+            "position in the epoch": ticket.place.position if (ticket := sampler.take()) is not None else 0,
             "EVENSTEP_BATCH_SIZES": self._given,
             "count": "not given" if loop.count is None else "given",
             "steps_by_hand": loop.steps_by_hand,
@@ -280,10 +285,8 @@ def unmeasurable(loop: "Loop") -> str | None:
     if "SyncBatchNorm" in kinds:
         return "SyncBatchNorm waits for the other ranks inside forward and backward"
     if len(loop.replicas) != 1 and not (loop.shards and not loop.replicas):
-        return (
-            f"the model holds {len(loop.replicas)} DistributedDataParallel modules instead of one; call balance after "
-            "it is wrapped"
-        )
+        remedy = "wrap the module that holds them, once" if loop.replicas else "call balance after it is wrapped"
+        return f"the model holds {len(loop.replicas)} DistributedDataParallel modules; {remedy}"
     # The wait for the other ranks' counts would be on the device, between the stopwatch's events.
     if loop.count is not None and loop.device.type == "cuda":
         return "with count= on CUDA, compute cannot be told from the wait for the other ranks' counts"

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from evenstep.torch import chunks
 from evenstep.torch.exchange import new_group
-from evenstep.torch.shares import Shares, Ticket
+from evenstep.torch.shares import Place, Shares, Ticket
 
 
 def rebatch(
@@ -95,7 +95,7 @@ class Rebatch(Shares):
             )
         else:
             batch = self._spare
-        self._hand_out(Ticket(step, max(number, 1), number, summed, self.epoch, 0))
+        self._hand_out(Ticket(step, max(number, 1), number, summed, Place(self.epoch, 0)))
         return batch
 
     def _sum(self, number: int) -> Callable[[], int]:

@@ -5,6 +5,7 @@ samples, and rank r the slice of them at the prefix sum of that step's batch siz
 epoch whatever the sizes did, and a position in the epoch is one number, the same on all ranks.
 """
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Sized
 from itertools import accumulate, islice
@@ -13,11 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.utils.data import Sampler
 
-from evenstep.torch.loader import look
-from evenstep.torch.shares import Shares, Ticket, check_seed, split
+from evenstep.torch.epochs import Counter, EpochCount
+from evenstep.torch.loader import is_told_twice, look
+from evenstep.torch.shares import Place, Shares, Ticket, check_seed, split
 
 if TYPE_CHECKING:
     from evenstep.torch.shares import Group
+
+
+_log = logging.getLogger("evenstep")
 
 
 class BalancedBatchSampler(Shares, Sampler[list[int]]):
@@ -76,13 +81,12 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.dataset_size = len(dataset)
-        self._resume_at = 0  # where the next iteration starts; not 0 only after load_state_dict
+        # The next iteration starts here in `epoch`, which is the next one's too. 0, but where a state is continued.
+        self._start = 0
         self._loaded = False  # no iteration has begun since load_state_dict
-        self._recount = False  # no framework told of an epoch since load_state_dict
-        self._epochs_before = 0  # of a loop that counts its epochs from 0 again, or not all of them
-        self._count: int | None = None  # what a framework told last
-        self._begun = False  # an iteration since then
-        self._iteration: object | None = None  # the one under way
+        self._iteration: Batches | None = None  # the one under way
+        self._count = EpochCount()
+        self._told_of_left_out = False
 
     def __len__(self) -> int:
         """Give the number of steps in an epoch, or of their lists; it does not depend on the batch sizes."""
@@ -98,34 +102,28 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         return self.world
 
     @property
-    def sampler(self) -> "Counter":
+    def sampler(self) -> Counter:
         """Whom frameworks tell of epochs, as they count them."""
         return Counter(self)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler."""
+        """Choose the permutation of the next iteration; call it before each epoch, as with DistributedSampler.
+
+        What goes on of an iteration that has begun keeps its own.
+        """
         if not isinstance(epoch, int) or not 0 <= epoch < 2**63 - self.seed:
             raise ValueError(f"epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
+        if is_told_twice():  # by one process alone, whose loader draws from us; we are to hear it as a count
+            return
         if epoch != self.epoch:
-            self.epoch, self._resume_at, self._position = epoch, 0, 0
-        elif self._loaded:
-            self._resume_at = self._position  # nothing is left of an epoch that was finished
+            self.epoch, self._start = epoch, 0
+        elif self._loaded and epoch == self._trained.epoch:
+            self._start = self._trained.position  # nothing is left of an epoch that was finished
 
-    def count_epoch(self, count: int) -> None:
-        """Choose the permutation of an epoch that a framework numbers, which may begin at 0 in each process.
-
-        The first number after load_state_dict is that of the epoch loaded, or of the next one where nothing is left of
-        it, unless it is higher. The same number once more is that of the next epoch: accelerate does not count one that
-        was left early, and each loader that Fabric sets up counts from 0.
-        """
-        if self._recount:
-            finished = self._position >= self._end(self._position)
-            self._epochs_before = max(0, self.epoch + finished - count)
-            self._recount = False
-        elif count == self._count and self._begun:
-            self._epochs_before += 1
-        self._count, self._begun = count, False
-        self.set_epoch(count + self._epochs_before)
+    def count_epoch(self, number: int) -> None:
+        """Choose the permutation of the epoch that has this number in a framework's count."""
+        finished = self.epoch == self._trained.epoch and self._is_over(self._trained.position)
+        self.set_epoch(self._count.epoch(number, self.epoch, finished))
 
     def state_dict(self) -> dict[str, int | bool]:
         """Give the position up to what was trained on: the same on all ranks, without communication.
@@ -133,14 +131,25 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         Batches that a loader has prefetched are not in it, so a restart from it repeats and skips none. It holds for
         any world size and any batch sizes.
         """
+        self._check_window()
         return {
             "version": 1,
             "seed": self.seed,
             "shuffle": self.shuffle,
             "dataset_size": self.dataset_size,
-            "epoch": self.epoch,
-            "position": self._position if self.stepped else self.drawn_position(),
+            **self.place(drawn=not self.stepped)._asdict(),
         }
+
+    def place(self, drawn: bool) -> Place:
+        """Give the place up to what was drawn or what was trained on, or the next epoch's start once it is chosen."""
+        place = self._drawn if drawn else self._trained
+        if place.epoch != self.epoch and (place.position == 0 or self._is_over(place.position)):
+            return Place(self.epoch, 0)
+        return place
+
+    def _is_over(self, position: int) -> bool:
+        """Say whether nothing is left of an epoch behind a position."""
+        return position >= self._end(position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at `state`: the next iteration starts behind the samples that were trained on.
@@ -154,13 +163,13 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
             raise ValueError(f"state.epoch: {epoch!r} is not a whole number from 0 to 2**63 - 1 - seed")
         if not isinstance(position, int) or not 0 <= position <= self.dataset_size:
             raise ValueError(f"state.position: {position!r} is not a whole number from 0 to {self.dataset_size}")
-        self.epoch = epoch
-        self._position = position
-        self._recount, self._epochs_before = True, 0
+        self.skip_to(Place(epoch, position))
+        if self._is_over(position):
+            self._start = 0
         if not self.stepped:
             self._drop(keep=0)
-        self._resume_at = position if position < self._end(position) else 0
         self._loaded = True
+        self._count.load()
 
     def __iter__(self) -> "Batches":
         """Yield the dataset indices of this rank's batches. One iteration at a time: a new one ends the one before.
@@ -170,26 +179,27 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         """
         return Batches(self)
 
-    def begin(self, iteration: object, dropped: int) -> range:
+    def begin(self, iteration: "Batches", dropped: int) -> range:
         """Begin an iteration, behind the first `dropped` batches, and give the positions at which its batches start."""
         self._abandon()
         self._loaded = False
-        self._begun = True
+        self._count.begin()
         self._iteration = iteration
-        start = self._resume_at
+        start = self._start
         behind = min(dropped * self.global_batch_size, self._end(0))
         if dropped and start not in (0, behind):
             raise ValueError(
                 f"load_state_dict: the sampler continues behind {start} samples, the loader behind {dropped} batches, "
                 f"which are {behind}; let one of the two do it"
             )
-        if start >= self._end(start):  # nothing is left of the epoch
-            self._resume_at = 0
+        if self._is_over(start):
+            self._start = 0
         if dropped:
-            start = self._position = behind
+            start = behind
+            self._trained = self._trained._replace(position=behind)
         return range(start, self._end(start), self.global_batch_size)
 
-    def draw(self, iteration: object, low: int, order: torch.Tensor | None) -> list[list[int]]:
+    def draw(self, iteration: "Batches", low: int) -> list[list[int]]:
         """Hand out the batch that starts at `low`: this rank's share of it, or every rank's."""
         if self._iteration is not iteration:
             raise RuntimeError(
@@ -201,11 +211,12 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         shares = split(high - low, sizes, self.micro_batch_size)
         bounds = list(accumulate(shares, initial=low))
         ranks = range(self.world) if self.view == "global" else (self.rank,)
+        order = iteration.order
         rows = [_pick(order, bounds[r], bounds[r + 1]) or _pick(order, low, low + 1) for r in ranks]
         mine = shares[self.rank]
         if not self.stepped:
-            self._resume_at = 0
-        self._hand_out(Ticket(step, max(mine, 1), mine, lambda: high - low, self.epoch, high))
+            self._start = 0
+        self._hand_out(Ticket(step, max(mine, 1), mine, lambda: high - low, Place(iteration.epoch, high)))
         return rows
 
     def settings(self) -> dict[str, Any]:
@@ -225,16 +236,31 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
     def finish(self) -> None:
         """Count the oldest drawn batch as trained on."""
         super().finish()
-        self._resume_at = 0
+        self._start = 0
 
-    def skip_to(self, epoch: int, position: int) -> None:
-        """Start the next iteration at `position` of `epoch`, whatever was trained on."""
-        self.epoch, self._position, self._resume_at = epoch, position, position
+    def skip_to(self, place: Place) -> None:
+        """Start the next iteration at `place`, whatever was trained on."""
+        self._trained = place
+        self.epoch, self._start = place
 
     def _abandon(self) -> None:
+        """Forget what was drawn ahead, and be where the next iteration starts."""
+        last = self._tickets[-1] if self._tickets else None
         super()._abandon()
         if not self._tickets:
-            self._position = self._resume_at
+            self._trained = Place(self.epoch, self._start)
+        if self._taken and last is not None and last not in self._tickets and self._is_over(last.place.position):
+            self._tell_of_left_out()
+
+    def _tell_of_left_out(self) -> None:
+        if self._told_of_left_out:
+            return
+        self._told_of_left_out = True
+        _log.warning(
+            "evenstep: rank %d: the last batches of an epoch had no forward when the next iteration began, so they "
+            "count as left out; where a prefetcher is to train on them yet, begin the next epoch behind their forward",
+            self.rank,
+        )
 
     def order(self) -> torch.Tensor | None:
         """Give the permutation of the epoch; None is that of the dataset."""
@@ -251,28 +277,17 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         return self.dataset_size - (self.dataset_size - start) % self.global_batch_size
 
 
-class Counter:
-    """Stands where frameworks look for a sampler that wants to be told of epochs."""
-
-    def __init__(self, sampler: BalancedBatchSampler) -> None:
-        """Pass on to `sampler`."""
-        self._sampler = sampler
-
-    def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch that has this number in the framework's count."""
-        self._sampler.count_epoch(epoch)
-
-
 class Batches:
     """One iteration over a sampler. Its state is the position handed out, which is what torchdata's loader saves."""
 
     def __init__(self, sampler: BalancedBatchSampler) -> None:
         """Do nothing yet: a DataLoader calls iter() once more than it draws."""
+        self.epoch = 0  # this and the next since the first draw
+        self.order: torch.Tensor | None = None
         self._sampler = sampler
-        self._lows: Iterator[int] | None = None
+        self._lows: Iterator[int] | None = None  # where the batches to come start; None before the first draw
         self._lists: deque[list[int]] = deque()  # drawn but not handed out
-        self._order: torch.Tensor | None = None
-        self._state: dict[str, int] | None = None
+        self._place: Place | None = None  # up to the last batch drawn; None before there is one
 
     def __iter__(self) -> "Batches":
         """Give itself."""
@@ -283,8 +298,8 @@ class Batches:
         if self._lows is None:
             self._lows = self._begin()
         if not self._lists:
-            self._lists.extend(self._sampler.draw(self, next(self._lows), self._order))
-            self._state = {"epoch": self._sampler.epoch, "position": self._sampler.drawn_position()}
+            self._lists.extend(self._sampler.draw(self, next(self._lows)))
+            self._place = self._sampler.place(drawn=True)
         return self._lists.popleft()
 
     def _begin(self) -> Iterator[int]:
@@ -298,7 +313,7 @@ class Batches:
                 f"skip_first_batches: {dropped} lists are no whole number of steps of {sampler.lists} lists; call it "
                 "on the loader that accelerator.prepare gave"
             )
-        self._order = sampler.order()
+        self.epoch, self.order = sampler.epoch, sampler.order()
         lows = iter(sampler.begin(self, steps))
         # What is dropped may be anything; nothing is drawn for it.
         self._lists.extend([[0]] * min(dropped, len(sampler)))
@@ -306,11 +321,11 @@ class Batches:
 
     def state_dict(self) -> dict[str, int]:
         """Give the position up to the last batch drawn."""
-        return self._state or {"epoch": self._sampler.epoch, "position": self._sampler.drawn_position()}
+        return (self._place or self._sampler.place(drawn=True))._asdict()
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue behind the last batch drawn when `state` was taken."""
-        self._sampler.skip_to(state["epoch"], state["position"])
+        self._sampler.skip_to(Place(state["epoch"], state["position"]))
 
 
 def _pick(order: torch.Tensor | None, first: int, last: int) -> list[int]:

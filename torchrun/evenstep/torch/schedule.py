@@ -11,9 +11,11 @@ the same step, provided that none draws that step before it has seen the exchang
 - a rank that draws further ahead than depth says so in its next row. Exchanges that it has not issued yet cannot
   complete without that row, and with it their allocations hold from beyond what the rank has drawn.
 
-So no rank waits for an exchange that depends on its own progress, and the loader's prefetch need not be known.
+So no rank waits for an exchange that depends on its own progress, and the loader's prefetch need not be known. Batches
+may be drawn on another thread than the one that trains: a row is made and its exchange noted in one piece.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ class Schedule:
         self._depth = 0
         self._allocations: deque[tuple[int, tuple[int, ...]]] = deque([(0, tuple(sizes))])
         self._issued: deque[tuple[int, Callable[[], Learned]]] = deque()
+        self._lock = threading.RLock()
 
     def start(self, sizes: Sequence[int]) -> None:
         """Start with `sizes` instead; nothing is drawn yet."""
@@ -54,31 +57,39 @@ class Schedule:
 
     def draw(self) -> tuple[int, tuple[int, ...]]:
         """Hand out the next step with its batch sizes, waiting for those exchanges that may change them."""
-        step = self.drawn
-        while self._issued and self._issued[0][0] <= step - self._depth - 1:
-            at, wait = self._issued.popleft()
-            self._learn(at, wait())
-        self.drawn += 1
-        self.look_ahead = max(self.look_ahead, step - self.consumed)
-        return step, self.sizes(step)
+        with self._lock:
+            step = self.drawn
+            while self._issued and self._issued[0][0] <= step - self._depth - 1:
+                at, wait = self._issued.popleft()
+                self._learn(at, wait())
+            self.drawn += 1
+            self.look_ahead = max(self.look_ahead, step - self.consumed)
+            return step, self.sizes(step)
 
-    def issue(self, wait: Callable[[], Learned]) -> None:
-        """Note the exchange that was issued for the step being trained on; `wait` blocks until it is complete."""
-        self._issued.append((self.consumed, wait))
+    def issue(self, send: Callable[[int], Callable[[], Learned]]) -> None:
+        """Have `send` issue the exchange of the step being trained on, whose row says the depth that it gets.
+
+        What it returns blocks until the exchange is complete.
+        """
+        with self._lock:
+            self._issued.append((self.consumed, send(self.depth)))
 
     def consume(self) -> None:
         """Count the step being trained on as done."""
-        self.consumed += 1
-        while len(self._allocations) > 1 and self._allocations[1][0] <= self.consumed:
-            self._allocations.popleft()
+        with self._lock:
+            self.consumed += 1
+            while len(self._allocations) > 1 and self._allocations[1][0] <= self.consumed:
+                self._allocations.popleft()
 
     def abandon(self, keep: int) -> None:
         """Take back the steps that were drawn and will not be trained on, all but the first `keep`."""
-        self.drawn = self.consumed + keep
+        with self._lock:
+            self.drawn = self.consumed + keep
 
     def sizes(self, step: int) -> tuple[int, ...]:
         """Give the batch sizes of a step that is not consumed yet."""
-        return next(sizes for start, sizes in reversed(self._allocations) if start <= step)
+        with self._lock:
+            return next(sizes for start, sizes in reversed(self._allocations) if start <= step)
 
     def _learn(self, at: int, learned: Learned) -> None:
         self._depth = max(self._depth, learned.depth)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch.distributed as dist
 
@@ -30,6 +30,13 @@ _MOST_UNSTEPPED = 1024
 _log = logging.getLogger("evenstep")
 
 
+class Place(NamedTuple):
+    """How far training or drawing has come, the same on all ranks."""
+
+    epoch: int
+    position: int  # samples of the epoch, over all ranks; batches of a Feed
+
+
 @dataclass(frozen=True)
 class Ticket:
     """One drawn batch of this rank, until it is trained on."""
@@ -38,8 +45,7 @@ class Ticket:
     rows: int  # handed out on this rank
     weight: int  # rows that count: all, or 0 where a row is repeated because there were too few for all ranks
     summed: Callable[[], int]  # the weights over all ranks
-    epoch: int
-    position: int  # in the epoch, up to and including this step, over all ranks
+    place: Place  # up to and including this step
 
     @property
     def total(self) -> int:
@@ -77,9 +83,11 @@ class Shares:
         self.loop: weakref.ref[Any] | None = None
         # For logs: (samples, compute seconds) of each rank in the newest exchange seen, (0, 0) where not measured.
         self.measured: tuple[tuple[float, float], ...] = ()
-        self._position = 0  # in the epoch, up to what was trained on, over all ranks
+        self._trained = Place(0, 0)  # up to the last batch trained on
         self._tickets: deque[Ticket] = deque()
         self._in_hand = False  # the first ticket's forward has begun
+        self._drawn_when_taken = 0  # batches, when it was taken last
+        self._overtaken = 0  # how often it was taken again after others were drawn
         self._schedule: Schedule | None = None
 
     @property
@@ -114,24 +122,53 @@ class Shares:
         self._taken = True
         if not self._tickets:
             return None
-        self._in_hand = True
+        drawn = self.schedule.drawn
+        self._overtaken = self._overtaken + (drawn != self._drawn_when_taken) if self._in_hand else 0
+        self._in_hand, self._drawn_when_taken = True, drawn
         return self._tickets[0]
+
+    def check_steps(self) -> None:
+        """Raise RuntimeError where the script is to call `step` and does not: the batch in hand is never done."""
+        if self._overtaken > 1:  # once it is by a batch that is fetched ahead
+            raise RuntimeError(
+                "step: a batch is not done, and others were drawn and trained on behind it; call "
+                "evenstep.step(sampler) once a batch, when it is done"
+            )
+
+    @property
+    def ignored(self) -> bool:
+        """Whether batches are drawn and none was ever taken."""
+        return bool(self._tickets) and not self._taken
 
     def finish(self) -> None:
         """Count the oldest drawn batch as trained on."""
         ticket = self._tickets.popleft()
         self._in_hand = False
         self.schedule.consume()
-        if ticket.epoch == self.epoch:
-            self._position = ticket.position
+        self._trained = ticket.place
 
-    def drawn_position(self) -> int:
-        """Give the position in the epoch up to the last batch drawn, over all ranks."""
+    @property
+    def _drawn(self) -> Place:
+        """Up to the last batch drawn."""
         last = self._tickets[-1] if self._tickets else None
-        return self._position if last is None or last.epoch != self.epoch else last.position
+        return self._trained if last is None else last.place
+
+    def _check_window(self) -> None:
+        """Say so where a state is taken with gradients that no checkpoint holds."""
+        loop = None if self.loop is None else self.loop()
+        if loop is not None and not loop.reduces:
+            _log.warning(
+                "evenstep: the state is taken inside an accumulation window, and the gradients of its batches are in "
+                "no checkpoint; save behind an optimizer step"
+            )
 
     def _check_state(self, state: dict[str, Any], whose: str, *fields: str) -> None:
         """Raise ValueError, naming the field, where a state to continue from is not of this source's settings."""
+        if not isinstance(state, dict):
+            raise ValueError(
+                f"state: {state!r} is no state of a {whose}; give what state_dict() returned, and a stateful loader as "
+                "many ranks as have saved its state"
+            )
         if state.get("version") != 1:
             raise ValueError(f"state.version: {state.get('version')!r} is unknown; this release reads version 1")
         for field in fields:
@@ -143,7 +180,7 @@ class Shares:
         global _newest
         _newest = weakref.ref(self)
         self._tickets.append(ticket)
-        while not self.stepped and len(self._tickets) > _MOST_UNSTEPPED:
+        while not self._taken and len(self._tickets) > _MOST_UNSTEPPED:
             self.finish()
 
     def _abandon(self) -> None:

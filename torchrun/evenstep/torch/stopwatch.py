@@ -2,15 +2,17 @@
 
 Compute time goes from the release of the last barrier (its all-reduce complete) to the last local gradient: optimizer,
 input, copies, forward, backward. Taken out is what may wait for others in between: DistributedDataParallel's work
-before the module inside it begins (buffer broadcast, bucket rebuild), FSDP's collectives around each of its modules.
-The host's clock is right where the host computes; on CUDA events on the current stream are, which are read once they
-are complete and never waited for.
+before the module inside it begins (buffer broadcast, bucket rebuild), FSDP's collectives around each of its modules,
+and a stretch of the script's own, between forward and backward or between steps, in which it communicates: nobody knows
+how much of that is waiting. The host's clock is right where the host computes; on CUDA events on the current stream
+are, which are read once they are complete and never waited for.
 """
 
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast
 
 import torch
@@ -56,15 +58,28 @@ class CudaClock:
 Span: TypeAlias = tuple[object, object]
 
 
+@dataclass
+class _Stretch:
+    """What the script does between the model's forward and backward, or between steps."""
+
+    begun: object
+    collectives: int  # issued before it, or inside it while the stopwatch was paused
+    waits: int  # of the step before it
+    blocked: float
+
+
 class Stopwatch:
     """Measures a step from the release of the barrier before it to its last local gradient, less the waits between."""
 
     # A device that falls further behind than this many steps loses measurements, not memory.
     _PENDING = 256
 
-    def __init__(self, clock: Clock) -> None:
-        """Start before the first step, whose beginning is not known."""
+    def __init__(self, clock: Clock, collectives: Callable[[], int] = lambda: 0) -> None:
+        """Start before the first step, whose beginning is not known; `collectives` counts those issued so far."""
         self._clock = clock
+        self._collectives = collectives
+        self._stretch: _Stretch | None = None
+        self._paused_at = 0  # collectives
         self._released: object | None = None  # when the step at hand began
         self._paused: object | None = None
         self._waits: list[Span] = []
@@ -86,12 +101,15 @@ class Stopwatch:
         """Mark that what comes now may wait for other ranks."""
         if self._released is not None and self._paused is None:
             self._paused = self._clock.mark()
+            self._paused_at = self._collectives()
 
     def resume(self) -> None:
         """Mark that it is over."""
         if self._paused is not None:
             self._waits.append((self._paused, self._clock.mark()))
             self._paused = None
+            if self._stretch is not None:
+                self._stretch.collectives += self._collectives() - self._paused_at
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -108,6 +126,17 @@ class Stopwatch:
         begun = time.perf_counter()
         yield
         self.blocked(time.perf_counter() - begun)
+
+    def begin_stretch(self) -> None:
+        """Mark that what comes now is the script's own, and may communicate or not."""
+        self._stretch = _Stretch(self._clock.mark(), self._collectives(), len(self._waits), self._blocked)
+
+    def end_stretch(self) -> None:
+        """Mark that it is over, and take it out where it communicated."""
+        stretch, self._stretch = self._stretch, None
+        if stretch is not None and self._collectives() != stretch.collectives:
+            self._waits[stretch.waits :] = [(stretch.begun, self._clock.mark())]
+            self._blocked = stretch.blocked
 
     def last_gradient(self) -> None:
         """Mark the end of the step's compute: gradients are there. Of several calls in a step the last counts."""
@@ -130,6 +159,8 @@ class Stopwatch:
         else:
             self._reducing = self._ended
         self._waits, self._ended, self._blocked, self._spoilt = [], None, 0.0, False
+        if self._stretch is not None:
+            self._stretch.waits, self._stretch.blocked = 0, 0.0
 
     def released(self) -> None:
         """Mark the release of the barrier: the backward is over, gradients reduced."""
@@ -141,6 +172,7 @@ class Stopwatch:
             self._waits.append((self._ended, mark))
         else:
             self._released = mark
+        self.begin_stretch()
 
     def read_wait(self) -> float:
         """Give the seconds from last gradient to release, the mean over the steps since the last reading; or 0."""

@@ -76,6 +76,25 @@ def step_and_average(model: nn.Module, x: torch.Tensor) -> None:
         parameter.grad /= dist.get_world_size()
 
 
+def step_optimizer(model: nn.Module, x: torch.Tensor) -> None:
+    step(model, x)
+    torch.optim.SGD(model.parameters(), lr=0.0).step()
+
+
+def step_in_time(model: nn.Module, x: torch.Tensor) -> None:
+    """Two moments of each row, and moments lead the shape."""
+    model.zero_grad()
+    model(torch.stack((x, x))).mean().backward()
+
+
+def step_apart(model: nn.Module, x: torch.Tensor) -> None:
+    """Train what the model holds without the model's own forward."""
+    for part in model.carried:  # type: ignore[union-attr]
+        step(part, x)
+    model.layer.weight.grad = torch.ones(1, 4)  # type: ignore[union-attr]
+    evenstep.step(model.sampler)  # type: ignore[arg-type]
+
+
 def drop_one(samples: list[Any]) -> Any:
     return default_collate(samples[1:])
 
@@ -102,6 +121,7 @@ def train(
     made: tuple[nn.Module, evenstep.BalancedBatchSampler] | None = None,
     seed: int = 0,
     micro_batch_size: int = 1,
+    later: Callable[[nn.Module], nn.Module] = lambda model: model,
 ) -> dict[str, Any]:
     """Train an epoch of rows of four ones, whose mean gradient is four ones; give the last step's and the position."""
     if made is None:
@@ -109,7 +129,9 @@ def train(
         model = evenstep.balance(wrap(Carrier(*carried)), sampler, count=count)
     else:
         model, sampler = made
+    model = later(model)
     model.calls = 0  # type: ignore[assignment]
+    model.sampler = sampler  # type: ignore[assignment]
     for (x,) in DataLoader(DATA, batch_sampler=sampler, collate_fn=collate):
         one(model, x)
         model.calls += 1  # type: ignore[operator]
@@ -143,8 +165,15 @@ def cases() -> dict[str, Callable[[], dict[str, Any]]]:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     drawn_model = evenstep.balance(DistributedDataParallel(Carrier()), drawn)
+    another = evenstep.BalancedBatchSampler(DATA, GLOBAL_BATCH)
+    _ = evenstep.balance(DistributedDataParallel(Carrier()), another)
     return {
         "plain": train,
+        "another": lambda: train(one=step_optimizer, made=(DistributedDataParallel(Carrier()), another)),
+        "inner": lambda: train(lambda m: m, later=DistributedDataParallel),
+        "apart": lambda: train(
+            lambda m: m, carried=tuple(DistributedDataParallel(Carrier()) for _ in range(2)), one=step_apart
+        ),
         "no_core": lambda: under("EVENSTEP_ADDR", None),
         "tcp": lambda: under("EVENSTEP_ADDR", "tcp:localhost:7000"),
         "lopsided": lambda: under("EVENSTEP_BATCH_SIZES", "7,1"),
@@ -161,6 +190,7 @@ def cases() -> dict[str, Callable[[], dict[str, Any]]]:
         "skipped": lambda: train(one=skip_one),
         "two_forwards": lambda: train(one=forward_twice),
         "parts_of_shards": lambda: train(fully_shard, one=step_in_parts, micro_batch_size=2),
+        "parts_in_time": lambda: train(one=step_in_time, micro_batch_size=2),
         "parts_of_triplets": lambda: train(one=step_in_parts_of_triplets, micro_batch_size=2),
         "other_seed": lambda: train(seed=rank),
         "other_world": lambda: train(made=(drawn_model, drawn)),

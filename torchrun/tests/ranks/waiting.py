@@ -1,8 +1,10 @@
 """Trains while one rank sleeps in some steps, so that the other waits for it.
 
-Usage: waiting.py STEPS DELAY_SECONDS [fsdp]. `late` says which rank is late: rank 1 sleeps inside its backward, and
-rank 0 before its forward, so that rank 1 waits in DistributedDataParallel's broadcast of rank 0's buffers. With `fsdp`
-each block is sharded, so that ranks wait for each other at each block. Each rank runs on a core of its own.
+Usage: waiting.py STEPS DELAY_SECONDS ddp|fsdp|metrics. `late` says which rank is late: rank 1 sleeps inside its
+backward, and rank 0 before its forward, so that rank 1 waits in DistributedDataParallel's broadcast of rank 0's
+buffers. With `fsdp` each block is sharded, so that ranks wait for each other at each block. With `metrics` each sleeps
+in its forward, and the script adds up the losses before the backward, so that the other waits there. Each rank runs on
+a core of its own.
 """
 
 import os
@@ -33,9 +35,10 @@ class Sleeper(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("seen", torch.zeros(1))
-        self.seconds = 0.0
+        self.seconds = self.forward_seconds = 0.0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.forward_seconds)
         if self.seconds > 0:
             x.register_hook(lambda _: time.sleep(self.seconds))
         return x
@@ -52,7 +55,8 @@ def main() -> None:
     sleeper = Sleeper()
     blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(8)]
     net = nn.Sequential(*blocks[:4], sleeper, *blocks[4:])
-    if sys.argv[3:] == ["fsdp"]:
+    way = sys.argv[3]
+    if way == "fsdp":
         for block in blocks:
             fully_shard(block)
         wrapped: nn.Module = fully_shard(net)  # type: ignore[assignment]
@@ -61,11 +65,18 @@ def main() -> None:
     model = evenstep.balance(wrapped, sampler)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step, (x,) in enumerate(DataLoader(data, batch_sampler=sampler)):
-        sleeper.seconds = delay if dist.get_rank() == late(step) == 1 else 0.0
-        if dist.get_rank() == late(step) == 0:
-            time.sleep(delay)
+        mine = delay if dist.get_rank() == late(step) else 0.0
+        if way == "metrics":
+            sleeper.forward_seconds = mine
+        elif dist.get_rank() == 1:
+            sleeper.seconds = mine
+        else:
+            time.sleep(mine)
         optimizer.zero_grad()
-        model(x).square().mean().backward()
+        loss = model(x).square().mean()
+        if way == "metrics":
+            dist.all_reduce(loss.detach().clone())
+        loss.backward()
         optimizer.step()
     time.sleep(0.2)  # the last reports are on their way
     dist.destroy_process_group()
