@@ -94,7 +94,7 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
     return ranks("fabric.py", str(tmp_path_factory.mktemp("checkpoints")))
 
 
-@pytest.mark.parametrize("case", ["plain", "workers", "window 2", "method"])
+@pytest.mark.parametrize("case", ["plain", "workers", "window 2", "method", "a loader made anew for each epoch"])
 def test_fabric_is_equal_to_one_process(fabric: dict[str, dict[str, Any]], case: str) -> None:
     check(fabric[case], steps=EPOCHS * -(-STEPS // (2 if "window" in case else 1)), batches=EPOCHS * STEPS)
 

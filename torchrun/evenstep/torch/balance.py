@@ -47,7 +47,10 @@ def balance(
     if count is not None and not callable(count):
         raise TypeError(f"count: {type(count).__name__} is not callable; give a function of what forward gets")
     if sampler.balanced:
-        raise ValueError("sampler: it balances a model already; give each model a sampler of its own")
+        raise ValueError(
+            "sampler: it balances a model already; models that train on one batch, as in a GAN, go into one module, "
+            "balanced with steps_by_hand=True; models that train on batches of their own need a sampler each"
+        )
     for inner in model.modules():
         if any(isinstance(hook, Hook) for hook in inner._forward_hooks.values()):
             raise ValueError(

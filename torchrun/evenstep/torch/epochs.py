@@ -23,13 +23,13 @@ class EpochCount:
 
     It is the number plus the epochs that the framework did not count. Those are found out anew at the first number
     after a state was loaded, which is that of the epoch loaded, or of the next one where nothing is left of it, unless
-    it is higher. Two things make a count fall behind later: the loader that skips the first batches after a load is
-    another one than that of the epochs to come, and accelerate does not count an epoch that was left early.
+    it is higher. Three things make a count fall behind later: the loader that skips the first batches after a load is
+    another one than that of the epochs to come, accelerate does not count an epoch that was left early, and each loader
+    that Fabric sets up counts from 0.
     """
 
-    def __init__(self, repeats: bool) -> None:
-        """Start where both count alike; `repeats` says that the number of an epoch that was left is given again."""
-        self._repeats = repeats
+    def __init__(self) -> None:
+        """Start where both count alike."""
         self._uncounted = 0  # epochs before the framework's number 0, or left out since
         self._resumed = False  # a state was loaded, once
         self._recount = False  # no number came since a state was loaded
@@ -50,7 +50,7 @@ class EpochCount:
         if self._recount or behind:
             self._uncounted = max(0, now + finished - number)
             self._recount = False
-        elif self._repeats and number == self._last and self._begun:
+        elif number == self._last and self._begun:
             self._uncounted += 1
         self._last, self._begun = number, False
         return number + self._uncounted

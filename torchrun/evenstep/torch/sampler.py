@@ -85,7 +85,7 @@ class BalancedBatchSampler(Shares, Sampler[list[int]]):
         self._start = 0
         self._loaded = False  # no iteration has begun since load_state_dict
         self._iteration: Batches | None = None  # the one under way
-        self._count = EpochCount(repeats=view == "global")
+        self._count = EpochCount()
         self._told_of_left_out = False
 
     def __len__(self) -> int:

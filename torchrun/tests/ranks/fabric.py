@@ -32,16 +32,21 @@ class Net(nn.Module):
 class Training:
     """What a case trains with."""
 
-    def __init__(self, workers: int = 0, method: bool = False) -> None:
+    def __init__(self, workers: int = 0, method: bool = False, anew: bool = False) -> None:
         self.fabric = Fabric(accelerator="cpu", devices=dist.get_world_size(), strategy="ddp")
         self.fabric.launch()
         self.method = method
+        self.anew = anew
         self.sampler = evenstep.BalancedBatchSampler(DATA, GLOBAL_BATCH, seed=SEED)
-        loader = DataLoader(DATA, batch_sampler=self.sampler, num_workers=workers)
+        self.workers = workers
         module = Net()
         self.model, self.optimizer = self.fabric.setup(module, optimizer(module))
-        self.loader = self.fabric.setup_dataloaders(loader, use_distributed_sampler=False)
+        self.loader = self.new_loader()
         evenstep.balance(self.model, self.sampler)
+
+    def new_loader(self) -> Any:
+        loader = DataLoader(DATA, batch_sampler=self.sampler, num_workers=self.workers)
+        return self.fabric.setup_dataloaders(loader, use_distributed_sampler=False)
 
     def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         if self.method:
@@ -71,6 +76,8 @@ def whole(name: str, window: int = 1, **settings: Any) -> None:
     assert len(training.loader) == STEPS
     for _ in range(EPOCHS):
         training.epoch(witness, window)
+        if training.anew:
+            training.loader = training.new_loader()
     assert training.sampler.state_dict()["position"] == SAMPLES
     witness.tell(name)
 
@@ -98,6 +105,7 @@ def main() -> None:
     whole("workers", workers=2)
     whole("window 2", window=2)
     whole("method", method=True)
+    whole("a loader made anew for each epoch", anew=True)
     folder = Path(sys.argv[1])
     resumed(folder / "0", workers=0, saved=0)
     resumed(folder / "2", workers=2, saved=1)
