@@ -60,7 +60,7 @@ def _torchrun(output: Sequence[Path], environment: Mapping[str, str], workers: i
     os.setsid()
     for number, path in enumerate(output, 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), number)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     os.environ.clear()
     os.environ.update(environment)
     options = (f"--nproc-per-node={workers}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0")
