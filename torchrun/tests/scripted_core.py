@@ -1,5 +1,6 @@
 """A core that answers by script, over real gRPC: for what the real one never does, or not often enough."""
 
+import gc
 import itertools
 import random
 import tempfile
@@ -47,6 +48,8 @@ class ScriptedCore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.stop(grace=None).wait()
+        del self._server
+        gc.collect()  # a loader's worker that is forked later would hang where it collects a server
         self._folder.cleanup()
 
     def _balance(
