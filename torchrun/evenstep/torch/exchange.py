@@ -18,6 +18,7 @@ from evenstep.report import Hints, Row
 _DEPTH, _SAMPLES, _SECONDS, _CPU, _MEMORY, _WAIT, _USED, _LIMIT, _CLOCK, _CLOCK_MAX, _THROTTLE = range(11)
 # Words travel as numbers of six bytes each, which a float holds exactly.
 _WORDS_BYTES, _WORD_BYTES = 96, 6
+_NO_WORDS = [0.0] * (_WORDS_BYTES // _WORD_BYTES)
 _PART = _THROTTLE + _WORDS_BYTES // _WORD_BYTES
 # An allocation travels in parts of this many sizes, so that a row stays small with a thousand ranks.
 PART_SIZES = 64
@@ -28,16 +29,14 @@ class Exchange:
 
     def __init__(self, group: dist.ProcessGroup, row: Row, part: int, sizes: Sequence[int]) -> None:
         """Issue it. `part` says which part of an allocation `sizes` is, from 1; 0 is none. Rank 0's alone is read."""
-        mine = torch.zeros(_PART + 1 + PART_SIZES, dtype=torch.float64)
-        mine[_DEPTH], mine[_SAMPLES], mine[_SECONDS] = row.depth, row.samples, row.seconds
-        mine[_CPU], mine[_MEMORY], mine[_WAIT], mine[_USED] = row.cpu, row.memory, row.wait, row.used
-        mine[_LIMIT], mine[_PART] = row.limit, part
-        mine[_CLOCK], mine[_CLOCK_MAX] = row.hints.clock, row.hints.clock_max
-        if row.hints.throttle:
-            mine[_THROTTLE:_PART] = torch.tensor(_numbers(row.hints.throttle), dtype=torch.float64)
-        mine[_PART + 1 : _PART + 1 + len(sizes)] = torch.tensor(sizes, dtype=torch.float64)
-        self._rows = [torch.empty_like(mine) for _ in range(group.size())]
-        self._work = dist.all_gather(self._rows, mine, group=group, async_op=True)
+        # One conversion: a tensor's elements, one by one, cost more than all else here.
+        hints = row.hints
+        numbers = [row.depth, row.samples, row.seconds, row.cpu, row.memory, row.wait, row.used, row.limit]
+        numbers += [hints.clock, hints.clock_max, *(_numbers(hints.throttle) if hints.throttle else _NO_WORDS)]
+        numbers += [part, *sizes, *[0.0] * (PART_SIZES - len(sizes))]
+        mine = torch.tensor(numbers, dtype=torch.float64)
+        self._gathered = mine.new_empty(group.size(), len(mine))
+        self._work = dist.all_gather(list(self._gathered.unbind()), mine, group=group, async_op=True)
 
     def done(self) -> bool:
         """Say whether the rows of all ranks are here."""
@@ -46,7 +45,6 @@ class Exchange:
     def rows(self) -> list[Row]:
         """Wait for the rows of all ranks. Raises RuntimeError where a rank is gone."""
         self._work.wait()
-        fields = [row[:_PART].tolist() for row in self._rows]
         return [
             Row(
                 int(f[_DEPTH]),
@@ -59,14 +57,14 @@ class Exchange:
                 Hints(f[_CLOCK], f[_CLOCK_MAX], _words(f[_THROTTLE:])),
                 int(f[_LIMIT]),
             )
-            for f in fields
+            for f in self._gathered[:, :_PART].tolist()
         ]
 
     def part(self) -> tuple[int, list[int]]:
         """Give rank 0's part of an allocation as (part, sizes), padded to PART_SIZES; part 0 is none."""
         self._work.wait()
-        first = self._rows[0]
-        return int(first[_PART]), [int(size) for size in first[_PART + 1 :]]
+        part, *sizes = self._gathered[0, _PART:].tolist()
+        return int(part), [int(size) for size in sizes]
 
 
 class Parcel:

@@ -20,6 +20,7 @@ class DrivingInputs:
     def __init__(self, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> None:
         """Read from the kernel's files at `proc` and `groups`."""
         self._proc, self._groups = proc, groups
+        self._above = self._groups_above()
         self._read_at = time.monotonic()
         self._idle, self._used = self._idle_seconds(), time.process_time()
         self._newest = (0.0, 0)
@@ -67,6 +68,14 @@ class DrivingInputs:
 
     def _limits(self, file: str) -> list[str]:
         """Give what `file` says in our control group and those above it, where it is there."""
+        found = []
+        for group in self._above:
+            with contextlib.suppress(OSError):
+                found.append((group / file).read_text().strip())
+        return [text for text in found if text]
+
+    def _groups_above(self) -> list[Path]:
+        """Give our control group and those above it; the topmost is a container's own, the machine's has no limits."""
         try:
             line = next(
                 line for line in (self._proc / "self/cgroup").read_text().splitlines() if line.startswith("0::")
@@ -74,11 +83,4 @@ class DrivingInputs:
         except (OSError, StopIteration):
             return []
         group = self._groups / line.removeprefix("0::").strip().lstrip("/")
-        found = []
-        # The topmost one too: in a container it is the container's, and the machine's own has no such file.
-        for above in [group, *group.parents]:
-            with contextlib.suppress(OSError):
-                found.append((above / file).read_text().strip())
-            if above == self._groups:
-                break
-        return [text for text in found if text]
+        return [group, *(above for above in group.parents if above.is_relative_to(self._groups))]
